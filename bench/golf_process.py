@@ -20,7 +20,7 @@ from golf.training.data.dataset import Dataset, open_dataset
 
 def main() -> None:
     task, sequences, config = sys.argv[1:]
-    cfg = from_dict(Config, json.loads(Path(config).read_text()))
+    cfg = from_dict(Config, json.loads(Path(config).read_text(encoding="utf-8")))
     if cfg.launch.device == "cpu":
         tune_allocator()
     torch.set_num_threads(cfg.launch.threads or cpu_cores())

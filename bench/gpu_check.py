@@ -45,12 +45,12 @@ class Report:
     def __init__(self, file: Path | None):
         self.file = file
         if file:
-            file.write_text("")
+            file.write_text("", encoding="utf-8")
 
     def add(self, *lines: str) -> None:
         print("\n".join(lines), flush=True)
         if self.file:
-            with self.file.open("a") as out:
+            with self.file.open("a", encoding="utf-8") as out:
                 out.write("\n".join(lines) + "\n")
 
 
@@ -148,7 +148,7 @@ def _step_row(mode: str, row: Callable[[], str], report: Report) -> bool:
 def _main_job(overrides: list[str], report: Report) -> int:
     """Run and report the main job; return its exit status."""
     command = ["golf/train.py", *overrides]
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, encoding="utf-8")
     report.add("", f"`{' '.join(command)}` ended with status {done.returncode}:", "", "```", done.stdout, "```")
     print(done.stderr, end="")
     return done.returncode
@@ -161,7 +161,7 @@ def _public_script(folder: Path, overrides: list[str], device: torch.device, rep
         options = ["--parts", "none", "--experiments", "none", "--compile", mode, "--dtypes", dtype]
         options += ["--json", f"{other}/bench.json"]
         command = [sys.executable, "scripts/bench.py", *options, "--against", str(folder.absolute()), *overrides]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
     said = done.stdout if done.returncode == 0 else done.stderr
     report.add("", f"Beside the public script (compile={mode}), status {done.returncode}:", "", said)
     return done.returncode == 0

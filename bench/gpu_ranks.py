@@ -29,7 +29,7 @@ def check_two_ranks(device: torch.device) -> tuple[str, bool, str]:
     agent = [sys.executable, "-m", "golf.jobs.launch.agent", "--standalone", "--nproc-per-node", str(RANKS)]
     command = [*agent, "-m", "bench.gpu_ranks", device.type]
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         return what, False, f"no answer within {TIMEOUT_SECONDS} s; try NCCL_DEBUG=INFO"
     if done.returncode != 0:

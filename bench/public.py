@@ -64,7 +64,7 @@ def against_sliding_rows(script: Path, cfg: Config, rounds: int, sequences: int)
 
     Empty if the public script has no such function.
     """
-    if "def eval_val_sliding" not in script.read_text():
+    if "def eval_val_sliding" not in script.read_text(encoding="utf-8"):
         return []
     cfg = with_stride(cfg)
     # The public function scores in the dtype that it trains in.
@@ -82,7 +82,7 @@ def timed_steps(script: Path, cfg: Config, task: str, sequences: int = 0) -> Ite
     """Start both subprocesses and wait until they are ready. Calling a returned function runs one timed step."""
     with tempfile.TemporaryDirectory() as path, contextlib.ExitStack() as stack:
         folder = Path(path)
-        (folder / "config.json").write_text(json.dumps(to_dict(cfg)))
+        (folder / "config.json").write_text(json.dumps(to_dict(cfg)), encoding="utf-8")
         environment = public_variables(cfg, linked_data(cfg, folder))
         arguments = [task, str(sequences), str(folder / "config.json")]
         public = SteppedProcess("bench.shim", [*arguments, str(script)], environment, folder)
@@ -166,7 +166,9 @@ class SteppedProcess:
         """Wait until the subprocess is ready for a step. Raises `GolfError` with its last line if it ends instead."""
         if os.read(self._told, 1) != STEP_DONE:
             self._process.wait()
-            lines = self.output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            lines = self.output.read_text(errors="replace", encoding="utf-8").strip().splitlines() or [
+                "it said nothing"
+            ]
             raise GolfError(f"{self.module} ended before its step did: {lines[-1]}")
 
     def __exit__(self, *_: object) -> None:

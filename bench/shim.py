@@ -29,7 +29,7 @@ STEP_LINE = re.compile(r"step:\d+/\d+ train_loss:")
 
 def main() -> None:
     task, sequences, config, script = sys.argv[1:]
-    cfg = from_dict(Config, json.loads(Path(config).read_text()))
+    cfg = from_dict(Config, json.loads(Path(config).read_text(encoding="utf-8")))
     if cfg.launch.device == "cpu":
         torch.set_num_threads(cfg.launch.threads or cpu_cores())
         replace_cuda(script)

@@ -73,7 +73,7 @@ def phases(overrides: list[str], cache: Path) -> dict[str, float]:
     """Return the seconds of each phase of PHASES in a new process whose compiler caches in `cache`."""
     kept = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
     command = [sys.executable, "-m", "bench.startup_phases", *overrides]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **kept}, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **kept}, capture_output=True, encoding="utf-8")
     if done.returncode:
         raise GolfError(f"the start could not be measured: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -86,7 +86,7 @@ def seconds_to_first_step(overrides: list[str]) -> float:
         start = time.perf_counter()
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "GOLF_RUNS": runs}) as process:
             while process.poll() is None:
-                logs = [path.read_text() for path in Path(runs).glob("*/*/train.log")]
+                logs = [path.read_text(encoding="utf-8") for path in Path(runs).glob("*/*/train.log")]
                 if logs and (line := re.search(r"step:1/1 train_loss.*train_time:(\d+)ms", logs[0])):
                     # The log has a step after its end, so the step's own time is taken off.
                     elapsed = time.perf_counter() - start

@@ -54,7 +54,7 @@ def memory_bytes() -> int | None:
         # The first file is that of cgroups v2, the second that of v1.
         for path in (CGROUP / "memory.max", CGROUP / "memory/memory.limit_in_bytes"):
             with contextlib.suppress(OSError, ValueError):
-                limits.append(int(path.read_text()))
+                limits.append(int(path.read_text(encoding="utf-8")))
     # Windows has no module resource.
     with contextlib.suppress(ImportError):
         import resource
@@ -70,13 +70,13 @@ def free_memory_bytes() -> int | None:
     None where only Linux would tell.
     """
     try:
-        fields = (line.partition(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        fields = (line.partition(":") for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
         free = {key: int(value.split()[0]) * 1024 for key, _, value in fields}["MemAvailable"]
     except (OSError, ValueError, LookupError):
         return None
     # There may be no control group, or its limit is the word `max`.
     with contextlib.suppress(OSError, ValueError):
-        limit, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        limit, used = (int((CGROUP / name).read_text(encoding="utf-8")) for name in ("memory.max", "memory.current"))
         free = min(free, limit - used)
     return free
 
@@ -123,7 +123,7 @@ def parents() -> dict[int, int]:
     for path in Path("/proc").glob("[0-9]*/stat") if is_linux() else ():
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name in brackets may hold spaces; the state and the parent follow it.
-            parent_of[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+            parent_of[int(path.parent.name)] = int(path.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
     if parent_of:
         return parent_of
     lines = _output("ps", "-A", "-o", "pid=,ppid=").splitlines()
@@ -147,7 +147,7 @@ def tune_allocator() -> None:
 
 def _cpuinfo() -> list[tuple[str, str]]:
     try:
-        pairs = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+        pairs = [line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
     except OSError:
         return []
     return [(key.strip(), value.strip()) for key, _, value in pairs]
@@ -156,6 +156,6 @@ def _cpuinfo() -> list[tuple[str, str]]:
 def _output(*command: str) -> str:
     """Return what a command of the system prints; empty if it is missing or fails."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+        return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return ""

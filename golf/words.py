@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
 import stat
@@ -56,7 +57,8 @@ def print_in_any_encoding() -> None:
     Otherwise a table, or the result of a finished run, ends in a traceback. Where the caller has closed an output, what
     is printed goes nowhere.
     """
-    sys.stdout, sys.stderr = (stream or Path(os.devnull).open("w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    nowhere = functools.partial(Path(os.devnull).open, "w", encoding="utf-8")
+    sys.stdout, sys.stderr = sys.stdout or nowhere(), sys.stderr or nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

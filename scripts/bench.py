@@ -127,7 +127,7 @@ def measure(a: argparse.Namespace) -> None:
         if script:
             rows += against(script, overrides, a, machine)
     print(markdown(machine, rows))
-    a.json.write_text(as_json(machine, rows, sys.argv))
+    a.json.write_text(as_json(machine, rows, sys.argv), encoding="utf-8")
     print(f"\n{a.json}")
 
 

@@ -60,7 +60,7 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
 
 def recorded(run: FinishedRun) -> dict[str, Any]:
     """Return what a prediction needs of a run, for tests/plan/finished_runs.*.json without weights."""
-    command = json.loads((run.folder.path / "environment.json").read_text())["command"]
+    command = json.loads((run.folder.path / "environment.json").read_text(encoding="utf-8"))["command"]
     return {
         "name": run.result.name,
         # Settings of the machine that trained are none of the machine that tests.
@@ -163,7 +163,7 @@ def main() -> int:
         print(row, flush=True)
     if arguments.fixture:
         known = {"quant": arguments.quant, "runs": [recorded(run) for run in runs]}
-        arguments.fixture.write_text(json.dumps(known, indent=1) + "\n")
+        arguments.fixture.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     errors = sorted(abs(error) for error, _ in found)
     held = sum(holds for _, holds in found)
     print(f"\n{len(found)} runs: largest error {errors[-1]:.2%}, ", end="")

@@ -31,7 +31,10 @@ def main() -> int:
 
 
 def _multiply(run: Path, root: Path) -> None:
-    files = {name: json.loads((run / name).read_text()) for name in ("result.json", "config.json", "environment.json")}
+    files = {
+        name: json.loads((run / name).read_text(encoding="utf-8"))
+        for name in ("result.json", "config.json", "environment.json")
+    }
     noise = random.Random(1)
     runs = []
     for variant in range(VARIANTS):
@@ -43,13 +46,13 @@ def _multiply(run: Path, root: Path) -> None:
             files["result.json"] |= {"variant_id": variant_id, "seed": seed, "state": "ok"}
             files["result.json"]["post_quant"]["val_bpb"] = 1.22 + noise.gauss(0, SEED_SD_BPB)
             for name, values in files.items():
-                (folder / name).write_text(json.dumps(values))
-            (folder / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text())
+                (folder / name).write_text(json.dumps(values), encoding="utf-8")
+            (folder / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
             overrides = [f"optim.matrix_lr={matrix_lr}", f"seed={seed}"]
             runs.append({"overrides": overrides, "variant_id": variant_id, "seed": seed, "name": "bench"})
     (root / "sweeps/bench").mkdir(parents=True)
     record = {"name": "bench", "command": [], "reference": None, "swept": ["optim.matrix_lr"], "kind": "grid"}
-    (root / "sweeps/bench/sweep.json").write_text(json.dumps({**record, "runs": runs}))
+    (root / "sweeps/bench/sweep.json").write_text(json.dumps({**record, "runs": runs}), encoding="utf-8")
 
 
 def _timed(folder: str, options: list[str]) -> tuple[float, float]:

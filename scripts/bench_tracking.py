@@ -57,7 +57,7 @@ class Trainer:
 
 def processor_seconds(processes: list[int]) -> float:
     """Return the user and system time that `processes` have taken so far, in seconds."""
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in processes]
+    fields = [Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split() for pid in processes]
     return sum(int(f[11]) + int(f[12]) for f in fields) / TICKS
 
 

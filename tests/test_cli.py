@@ -34,17 +34,6 @@ from tests.support import ROOT, golf_command, tiny_overrides
 FOLDER = ROOT / "golf" / "commands"
 # `golf bench` needs torch for its defaults.
 HELPFUL = [command for command in cli.COMMANDS if command != "bench"]
-SCRIPTS = {"audit": "audit_submission", "export": "export_submission", "import": "import_runs", "sync": "sync_wandb"}
-SCRIPTS |= {"data get": "get_data", "data tokenize": "tokenize_docs", "inspect": "inspect_artifact"}
-WITHOUT_SCRIPT = {
-    "idea new",
-    "idea check",
-    "train",
-    "bench",
-    "completion",
-    "doctor",
-    "help settings",
-}  # two of these have files of their own
 
 
 @pytest.fixture(autouse=True)
@@ -132,28 +121,6 @@ def test_mistakes_end_in_one_sentence(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("error: ") and sentence in printed.err and printed.err.count("\n") == 1
-
-
-def test_a_script_and_its_command_share_one_main(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[list[str]] = []
-
-    def main(arguments: list[str]) -> int:
-        called.append(arguments)
-        return 3
-
-    scripts = {SCRIPTS.get(c, c.replace("-", "_")): c for c in set(cli.COMMANDS) - WITHOUT_SCRIPT}
-    files = {path.stem for path in (ROOT / "scripts").glob("*.py")}
-    assert {name for name in files - {"dashboard"} if not name.startswith("bench")} == set(scripts)
-    for script, command in scripts.items():
-        spec = importlib.util.spec_from_file_location(script, ROOT / "scripts" / f"{script}.py")
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        assert module.main.func is cli.run_command and module.main.args == (command,)
-        monkeypatch.setattr(importlib.import_module(cli.module_of(command)), "main", main)
-        assert module.main(["--one", "two"]) == cli.main([*command.split(), "--one", "two"]) == 3
-        assert called == [["--one", "two"]] * 2
-        called.clear()
 
 
 def test_train_and_bench_are_their_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

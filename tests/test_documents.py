@@ -126,7 +126,7 @@ def check_golf(command: str, arguments: list[str]) -> None:
         assert len([a for a in arguments if a != "--watch"]) == 1
     elif command != "bench":  # a script of its own, which measures
         with pytest.raises(ParsedError) as caught:
-            cli.run_command(command, arguments)
+            cli.main([*command.split(), *arguments])
         check_parsed(caught.value.args[0])
 
 

@@ -38,12 +38,6 @@ def main(arguments: list[str] | None = None) -> int:
     return exit_status(lambda: _dispatch(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def run_command(command: str, arguments: list[str] | None = None) -> int:
-    """Run one subcommand with `arguments`, by default those of this process, and return the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return exit_status(lambda: importlib.import_module(module_of(command)).main(given))
-
-
 def module_of(command: str) -> str:
     """Return the name of the module behind a subcommand, such as `golf.commands.data_get_command`."""
     return f"golf.commands.{command.replace(' ', '_').replace('-', '_')}_command"

@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
             typed.append("")
         print("\n".join(candidates(typed)))
     else:
-        print((SCRIPTS / f"golf.{args.shell}").read_text(), end="")
+        print((SCRIPTS / f"golf.{args.shell}").read_text(encoding="utf-8"), end="")
     return 0
 
 

@@ -42,7 +42,7 @@ def first_line(text: str) -> str:
 def output_of(*command: str) -> tuple[int, str]:
     """Return exit status and output of a command; -1 and the reason if it cannot be started or does not end."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=COMMAND_SECONDS)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=COMMAND_SECONDS)
     except subprocess.TimeoutExpired:
         return -1, f"{command[0]} did not answer within {COMMAND_SECONDS:g} s"
     except OSError as error:

@@ -79,7 +79,7 @@ def _own_test(idea: Idea) -> str:
     if find_spec("pytest") is None:
         raise GolfError("pytest is not installed: pip install pytest")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, files)]
-    done = subprocess.run(command, env={**os.environ, **import_variables()}, capture_output=True, text=True)
+    done = subprocess.run(command, env={**os.environ, **import_variables()}, capture_output=True, encoding="utf-8")
     if done.returncode:
         raise GolfError(f"its test fails:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
     return f"its test: {done.stdout.strip().splitlines()[-1]}"

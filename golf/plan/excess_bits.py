@@ -67,7 +67,7 @@ class Prior(NamedTuple):
 
 def _shipped() -> dict[tuple[str, str, str], Prior]:
     """Return the priors of priors.csv by scale rule, kind of codec (context or bytes) and kind of matrix."""
-    with Path(__file__).with_name("priors.csv").open(newline="") as file:
+    with Path(__file__).with_name("priors.csv").open(newline="", encoding="utf-8") as file:
         _, *rows = csv.reader(file)
     return {(rule, codec, kind): Prior(*map(float, numbers)) for rule, codec, kind, *numbers in rows}
 

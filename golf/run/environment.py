@@ -102,7 +102,11 @@ def golf_version() -> str:
     """Return golf's version with the commit of its checkout, such as `0.2.0, commit 0123456789ab (edited)`."""
     project = ROOT / "pyproject.toml"
     # What pip has noted of an editable install is the version at that time.
-    version = tomllib.loads(project.read_text())["project"]["version"] if project.exists() else package_version("golf")
+    version = (
+        tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
+        if project.exists()
+        else package_version("golf")
+    )
     git = git_state()
     return f"{version}, commit {git['commit'][:12]}{' (edited)' if git['dirty'] else ''}" if git else str(version)
 
@@ -113,7 +117,7 @@ def git_state() -> dict[str, Any]:
     A job's snapshot lies in the checkout, which may have moved on: the snapshot's commit is that when it was taken.
     """
     if (snapshot := ROOT / "snapshot.json").is_file():
-        return json.loads(snapshot.read_text())["git"]
+        return json.loads(snapshot.read_text(encoding="utf-8"))["git"]
     # Without this, git would answer for a repository that golf's folder merely lies in.
     if not (ROOT / ".git").exists():
         return {}
@@ -128,4 +132,4 @@ def git_state() -> dict[str, Any]:
 def _git(*arguments: str) -> str:
     # Git answers nobody but the owner of a checkout unless it is named as safe. Its code is running already.
     command = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=10).stdout.strip()

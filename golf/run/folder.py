@@ -98,7 +98,7 @@ class RunFolder:
     def start_id(self) -> str:
         """Return the id of the newest start; empty before the first."""
         with contextlib.suppress(OSError):
-            return (self.path / "start").read_text()
+            return (self.path / "start").read_text(encoding="utf-8")
         return ""
 
     def write_result(self, result: Result, start_id: str = "") -> bool:

@@ -152,7 +152,7 @@ class RunLog(TrainLog):
 def _open(path: Path) -> TextIO:
     with disk_errors(path):
         # Appended, because a resumed run goes on in its files; by lines, so that a killed run leaves all that it wrote.
-        return path.open("a", buffering=1)
+        return path.open("a", buffering=1, encoding="utf-8")
 
 
 def _write(file: TextIO | None, path: Path, text: str) -> None:

@@ -37,6 +37,7 @@ from golf.settings.mistakes import (
     explain,
     flags_first,
     refuse_null_groups,
+    refuse_odd_files,
     refuse_unsupported,
     unknown_setting,
 )
@@ -44,7 +45,7 @@ from golf.settings.names import no_technique, suggestion, technique_settings
 from golf.settings.usage import options_of
 
 CONF_DIR = str(ROOT / "conf")
-COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, YAMLError)
 SWEEPER = "hydra_plugins.golf_sweeper.GolfSweeper"
 SEARCHER = "hydra_plugins.golf_optuna.OptunaSweeper"
 # hydra.sweeper.trials and so on: runs of the search, how many of them at once, and rounds of the verdict at most.
@@ -249,6 +250,7 @@ def _first_of_each(overrides: Sequence[str]) -> list[str]:
 def _composed(overrides: Sequence[str]) -> DictConfig:
     refuse_null_groups(overrides)
     refuse_unsupported(overrides)
+    refuse_odd_files(overrides)
     # Hydra refuses to be initialized twice in a process.
     GlobalHydra.instance().clear()
     with initialize_config_dir(CONF_DIR, version_base="1.3"):

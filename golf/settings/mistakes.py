@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast, get_type_hints
+
+import yaml
 
 from golf.errors import GolfError
 from golf.idea_folders import place_of
@@ -183,6 +187,33 @@ def refuse_unsupported(overrides: Sequence[str]) -> None:
             raise GolfError(SENTENCES["folder"].format(override))
         if key == "hydra/launcher" and value not in LAUNCHERS:
             raise GolfError(SENTENCES["launcher"].format(override))
+
+
+def refuse_odd_files(overrides: Sequence[str]) -> None:
+    """Raise `GolfError` for an option whose file in conf/ is no YAML in UTF-8, or begins with a byte order mark.
+
+    Behind such a mark Hydra does not see the first line, which says where the file's settings belong.
+    """
+    for group, _, options in (override.lstrip("+").partition("=") for override in overrides):
+        for option in options.strip("[]").split(","):
+            file = ROOT / "conf" / group / f"{option}.yaml"
+            if group and option and file.is_file():
+                _refuse_odd(file)
+
+
+def _refuse_odd(file: Path) -> None:
+    name, content = file.relative_to(ROOT), file.read_bytes()
+    if content.startswith(codecs.BOM_UTF8):
+        raise GolfError(f"{name} begins with a byte order mark: save it as UTF-8 without one.")
+    try:
+        yaml.compose(content.decode("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except UnicodeDecodeError as error:
+        raise GolfError(f"{name} is not UTF-8 (byte {error.start + 1}): save it as UTF-8.") from error
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", error)
+        line = f" in line {mark.line + 1}" if mark else ""
+        remedy = ": indent by spaces, not by tabs" if mark and b"\t" in content.splitlines()[mark.line] else ""
+        raise GolfError(f"{name} is no YAML{line} ({' '.join(str(problem).split())}){remedy}.") from error
 
 
 def _fields_in(full_key: str) -> list[str]:

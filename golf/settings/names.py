@@ -19,7 +19,7 @@ from golf.tables import grouped
 
 MOST_SUGGESTED = 3
 # What other frameworks call a setting, and its name here.
-SYNONYMS = dict(csv.reader(Path(__file__).with_name("synonyms.csv").read_text().splitlines()))
+SYNONYMS = dict(csv.reader(Path(__file__).with_name("synonyms.csv").read_text(encoding="utf-8").splitlines()))
 
 
 def technique_settings() -> dict[str, tuple[str, ...]]:

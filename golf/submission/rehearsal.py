@@ -175,7 +175,7 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     environment = plain_variables(PYTHONPATH=str(ROOT), GOLF_EAGER_CPU="off", GOLF_PROOFS="off")
     environment |= {name: value for name, value in os.environ.items() if name == VARIABLE}
     command = [sys.executable, "-m", "golf.jobs.launch.worker", str(run.path)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, encoding="utf-8")
     if not run.artifact.is_file():
         said = done.stderr[-2000:] or f"it ended with status {done.returncode} and said nothing"
         reason = read_result(run.result).reason if run.result.is_file() else said
@@ -188,7 +188,7 @@ def run_script(script: str, python: Path, folder: Path, variables: dict[str, str
     folder.mkdir(exist_ok=True)
     (folder / "train_gpt.py").write_text(script, encoding="utf-8")
     command = [str(python), "train_gpt.py"]
-    done = subprocess.run(command, cwd=folder, env=plain_variables(**variables), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, env=plain_variables(**variables), capture_output=True, encoding="utf-8")
     if done.returncode:
         raise GolfError(f"The exported script fails in a clean environment: {done.stderr.strip()[-2000:]}")
 
@@ -209,4 +209,6 @@ def _score_again(script: str, python: Path, folder: Path, variables: dict[str, s
 
 def _lines(log: Path) -> list[str]:
     """Return the lines of a log that are compared, without times and memory."""
-    return [TIMES.sub("", line).rstrip() for line in log.read_text().splitlines() if COMPARED.match(line)]
+    return [
+        TIMES.sub("", line).rstrip() for line in log.read_text(encoding="utf-8").splitlines() if COMPARED.match(line)
+    ]

@@ -31,11 +31,13 @@ def photograph(sweep: str, folder: Path, *, field: bool = False) -> None:
         work = Path(name)
         page = single_file(judged(read_study([sweep]), RulesConfig()))
         page = page.replace('<details id="field">', '<details id="field" open>') if field else page
-        (work / "page.html").write_text(page)
+        (work / "page.html").write_text(page, encoding="utf-8")
         for picture, (width, height) in (FIELD_SIZES if field else SIZES).items():
             # A browser's window cannot be as narrow as a phone, but a frame in it can.
             frame = f'<iframe src="page.html" width="{width}" height="{height}" style="border:0"></iframe>'
-            (work / "frame.html").write_text(f'<!DOCTYPE html><html><body style="margin:0">{frame}</body></html>')
+            (work / "frame.html").write_text(
+                f'<!DOCTYPE html><html><body style="margin:0">{frame}</body></html>', encoding="utf-8"
+            )
             subprocess.run(
                 [
                     *("chromium", *OPTIONS, "--allow-file-access-from-files", f"--user-data-dir={work / 'profile'}"),

@@ -21,7 +21,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)")
 
 def pages() -> list[Path]:
     """Return the Markdown files that are tracked by git, relative to the root."""
-    done = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
     return [Path(line) for line in done.stdout.splitlines()]
 
 

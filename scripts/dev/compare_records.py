@@ -329,14 +329,14 @@ def sentence_of(folder: str, name: str) -> str | None:
 
 def printed_settings() -> dict[str, Any]:
     """Return for every record what its log or its script prints, with what its other logs print in place of it."""
-    found: dict[str, Any] = json.loads(PRINTED.read_text())
+    found: dict[str, Any] = json.loads(PRINTED.read_text(encoding="utf-8"))
     return found
 
 
 def rows() -> list[dict[str, str]]:
     """Return the row of every record: how many settings were compared, how they came out, and what is different."""
     printed = printed_settings()
-    with (ROOT / "docs/records.csv").open(newline="") as file:
+    with (ROOT / "docs/records.csv").open(newline="", encoding="utf-8") as file:
         records = [(row["folder"], row["experiment"]) for row in csv.DictReader(file) if row["experiment"]]
     composed = ((folder, compose([f"experiment={experiment}", "scale=record"])) for folder, experiment in records)
     return [row(folder, cfg, printed.get(folder, {})) for folder, cfg in composed]

@@ -37,9 +37,9 @@ def predicted(experiment: str, has_fa3: bool) -> tuple[str, float]:
 
 
 def main() -> None:
-    with (ROOT / "docs/records.csv").open(newline="") as file:
+    with (ROOT / "docs/records.csv").open(newline="", encoding="utf-8") as file:
         experiments = {row["folder"]: row["experiment"] for row in csv.DictReader(file)}
-    with (Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT).open(newline="") as file:
+    with (Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT).open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["eval_ttt_s"] and experiments.get(row["folder"])]
     errors = []
     print("| record | method | s | predicted | error |\n|---|---|---|---|---|")

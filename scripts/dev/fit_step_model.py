@@ -56,7 +56,7 @@ Cell = tuple[list[tuple[float, Work]], float, float]  # phases, milliseconds, Mi
 
 def cells(path: Path) -> list[Cell]:
     """Return the shapes of 8×H100 runs, one for each author and shape, with the medians of time and memory."""
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if _counts(row)]
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in rows:
@@ -130,11 +130,11 @@ def planned(experiment: str, has_fa3: bool) -> tuple[float, float]:
 
 def published(runs: Path, records: Path) -> list[dict[str, str]]:
     """Return the records of 8×H100 that have a preset and logs with a known shape, with `experiment` and `fa3`."""
-    with (ROOT / "docs/records.csv").open(newline="") as file:
+    with (ROOT / "docs/records.csv").open(newline="", encoding="utf-8") as file:
         presets = {row["folder"]: row["experiment"] for row in csv.DictReader(file) if row["experiment"]}
-    with runs.open() as file:
+    with runs.open(encoding="utf-8") as file:
         shapes = [row for row in csv.DictReader(file) if row["arch_check"] == "ok" and not row["odd"]]
-    with records.open() as file:
+    with records.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["hw"] == "8xH100" and row["step_ms"]]
     found: dict[str, dict[str, str]] = {}
     for row in rows:

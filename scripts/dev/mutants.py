@@ -97,7 +97,7 @@ class Mutant:
 
     def source(self) -> str:
         """Return the file without the change."""
-        return (ROOT / self.path).read_text()
+        return (ROOT / self.path).read_text(encoding="utf-8")
 
     def code(self) -> str | None:
         """Return the mutated source, or None if it does not run or nothing that runs has changed."""
@@ -138,7 +138,7 @@ def _what_runs(source: str) -> str | None:
 def mutants_of(path: str) -> dict[tuple[int, int], list[Mutant]]:
     """Return the mutants of a file by the line and column that they change."""
     found: dict[tuple[int, int], list[Mutant]] = defaultdict(list)
-    nodes = list(ast_nodes(get_ast((ROOT / path).read_text())))
+    nodes = list(ast_nodes(get_ast((ROOT / path).read_text(encoding="utf-8"))))
     for name in operator_names():
         # Mutants of variables need names, and `is` says the same as `==` of small integers and of None.
         if "Variable" in name or name.endswith(("_Is", "_IsNot")):
@@ -160,7 +160,7 @@ def chosen(only: list[str], count: int, seed: int) -> list[Mutant]:
     ]
     places: list[tuple[str, list[Mutant]]] = []
     for file in files:
-        path, lines = file.relative_to(ROOT).as_posix(), file.read_text().splitlines()
+        path, lines = file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8").splitlines()
         for (line, column), choices in mutants_of(path).items():
             before = "\n".join(lines[:line]).count(lines[line - 1])
             places.append((_digest(seed, path, lines[line - 1], before, column), choices))
@@ -202,7 +202,7 @@ class Reached:
 
         Statements that run while the tests are imported may matter to every test that runs something of the file.
         """
-        statement = _statement((ROOT / path).read_text(), line)
+        statement = _statement((ROOT / path).read_text(encoding="utf-8"), line)
         runs = self.lines.get(path, {})
         names = {name for name, lines in runs.items() if statement.intersection(lines)}
         if "" in names:
@@ -309,11 +309,13 @@ class Judge:
 
     def __init__(self, copy: Path):
         self.copy = copy
-        self.equivalent = {part.rpartition("\n")[0] for part in EQUIVALENT.read_text().strip().split("\n\n")}
+        self.equivalent = {
+            part.rpartition("\n")[0] for part in EQUIVALENT.read_text(encoding="utf-8").strip().split("\n\n")
+        }
         self.verdicts: dict[str, str] = {}
         KEPT.mkdir(exist_ok=True)
         if (KEPT / "verdicts.jsonl").exists():
-            for line in (KEPT / "verdicts.jsonl").read_text().splitlines():
+            for line in (KEPT / "verdicts.jsonl").read_text(encoding="utf-8").splitlines():
                 self.verdicts |= json.loads(line)
 
     def __call__(self, mutant: Mutant) -> str:
@@ -326,7 +328,7 @@ class Judge:
         verdict = EQUAL if change in self.equivalent else self.verdicts.get(dead) or self.verdicts.get(alive)
         if verdict is None:
             verdict = self._try(mutant, mutated)
-            with (KEPT / "verdicts.jsonl").open("a") as file:
+            with (KEPT / "verdicts.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps({alive if verdict == ALIVE else dead: verdict}) + "\n")
         path, lines = change.split("\n", 1)
         print(f"{verdict}: {path}:{mutant.line}\n{lines}", flush=True)
@@ -338,26 +340,28 @@ class Judge:
         file = self.copy / mutant.path
         files = sorted({test.partition("::")[0] for test in tests})
         limit = LIMIT_CPU_SECONDS + LIMIT_RATIO * sum(reached.seconds[test] for test in tests)
-        original, times = file.read_text(), file.stat()
+        original, times = file.read_text(encoding="utf-8"), file.stat()
         try:
-            file.write_text(mutated)
+            file.write_text(mutated, encoding="utf-8")
             # Compiled files are known by this time, which must not be that of the unchanged source.
             os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns + 10**10))
             return forked(self.copy, lambda: pytest.main([*files, *PYTEST], [Selection(tests)]), limit)
         finally:
-            file.write_text(original)
+            file.write_text(original, encoding="utf-8")
             os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
     def _digest_of(self, tests: list[str]) -> str:
-        return _digest([(self.copy / test).read_text() for test in tests])
+        return _digest([(self.copy / test).read_text(encoding="utf-8") for test in tests])
 
     def _reached(self, tests: list[str]) -> Reached:
         """Return what tests reach, measured once for each state of the tests and of what they test."""
-        sources = [file.read_text() for part in MUTATED for file in sorted(self.copy.glob(f"{part}/**/*.py"))]
+        sources = [
+            file.read_text(encoding="utf-8") for part in MUTATED for file in sorted(self.copy.glob(f"{part}/**/*.py"))
+        ]
         kept = KEPT / f"{_digest(self._digest_of(tests), sources)[:16]}.json"
         if not kept.exists() and forked(self.copy, lambda: record(self.copy, tests, kept)) != ALIVE:
             sys.exit(f"These tests fail without a mutant: {' '.join(tests)}")
-        return Reached(**json.loads(kept.read_text()))
+        return Reached(**json.loads(kept.read_text(encoding="utf-8")))
 
 
 def record(copy: Path, tests: list[str], kept: Path) -> int:
@@ -374,7 +378,7 @@ def record(copy: Path, tests: list[str], kept: Path) -> int:
             for name in names:
                 by_name[name].append(line)
         recorder.reached.lines[Path(file).relative_to(copy).as_posix()] = by_name
-    kept.write_text(json.dumps(vars(recorder.reached)))
+    kept.write_text(json.dumps(vars(recorder.reached)), encoding="utf-8")
     return status
 
 

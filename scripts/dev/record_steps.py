@@ -129,7 +129,7 @@ def changed(experiment: str, configs: dict[str, Config]) -> list[Difference]:
 
 def _purpose(experiment: str) -> str:
     """Return the sentence at the head of an experiment's file, without pull request and score."""
-    lines = (ROOT / f"conf/experiment/{experiment}.yaml").read_text().splitlines()[1:]
+    lines = (ROOT / f"conf/experiment/{experiment}.yaml").read_text(encoding="utf-8").splitlines()[1:]
     comment = " ".join(line[2:] for line in lines[: next(i for i, line in enumerate(lines) if line[0] != "#")])
     return re.sub(r"(\. Record \S+|, record \S+| \(PR #\d+\))?: 1\.\d+ bpb.*$", ".", comment)
 

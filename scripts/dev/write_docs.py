@@ -215,7 +215,7 @@ RECORDS_END = [
 
 def pages() -> dict[Path, str]:
     """Return the text that every generated page should have, by path."""
-    found = {path: path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))}
+    found = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))}
     quoting = {path: QUOTED.sub(_with_quote, text) for path, text in found.items() if "<!-- quoted: " in text}
     generated = {
         ROOT / "docs/techniques.md": techniques_page(),
@@ -245,7 +245,9 @@ def records_page(steps: str | None = None) -> str:
     Composing the `steps` takes half a minute; those that the page has are kept by default.
     """
     page, records = ROOT / "docs/records.md", public_records()
-    steps = steps or page.read_text().partition(f"{START_OF_STEPS}\n")[2].partition(f"\n{END_OF_STEPS}")[0]
+    steps = (
+        steps or page.read_text(encoding="utf-8").partition(f"{START_OF_STEPS}\n")[2].partition(f"\n{END_OF_STEPS}")[0]
+    )
     counts = Counter(record["status"] for record in records)
     introduction = RECORDS.format(
         **{status: counts[status] for status in ("exact", "documented", "frontier")},
@@ -264,7 +266,7 @@ def records_page(steps: str | None = None) -> str:
 
 def notable_runs() -> list[str]:
     """Return the lines of the section on runs that the challenge keeps beside its records, from docs/notable.csv."""
-    with (ROOT / "docs/notable.csv").open(newline="") as file:
+    with (ROOT / "docs/notable.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     head = ["| `experiment=` | pull request | bpb there | parameters here | what differs |", "|---" * 5 + "|"]
     cells = (
@@ -279,7 +281,7 @@ def notable_runs() -> list[str]:
 
 def _compared() -> dict[str, str]:
     """Return the sums of docs/records_settings.csv, with commas between thousands."""
-    with (ROOT / "docs/records_settings.csv").open(newline="") as file:
+    with (ROOT / "docs/records_settings.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     sums = Counter({key: sum(int(row[key]) for row in rows) for key in rows[0] if key not in ("folder", "differences")})
     sums["compared"] = sum(row["settings"] != "0" for row in rows)
@@ -311,7 +313,9 @@ def techniques_page() -> str:
 
 def _effects() -> dict[str, dict[str, dict[str, float | str]]]:
     """Return docs/techniques.yaml: what is known about the effect of each technique of the page, by group."""
-    groups: dict[str, dict[str, dict[str, float | str]]] = yaml.safe_load((ROOT / "docs/techniques.yaml").read_text())
+    groups: dict[str, dict[str, dict[str, float | str]]] = yaml.safe_load(
+        (ROOT / "docs/techniques.yaml").read_text(encoding="utf-8")
+    )
     return groups
 
 
@@ -359,7 +363,7 @@ def _effect(effect: dict[str, float | str]) -> str:
 
 def _with_quote(match: re.Match[str]) -> str:
     opening, path, name, closing = match.groups()
-    source = (ROOT / path).read_text()
+    source = (ROOT / path).read_text(encoding="utf-8")
     return opening + (_class_source(source, name) if name else source) + closing
 
 
@@ -373,6 +377,6 @@ def _class_source(source: str, name: str) -> str:
 if __name__ == "__main__":
     written = pages() | {ROOT / "docs/records.md": records_page(record_steps.steps(public_records()))}
     for page, text in written.items():
-        if not page.exists() or page.read_text() != text:
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
             write_atomic(page, text)
             print(f"wrote {page.relative_to(ROOT)}")

@@ -135,7 +135,7 @@ def put_kernels(flat: Flat) -> None:
 
 def text_of(name: str) -> str:
     """Return the source of a module in Triton without docstrings and comments. Its annotations have to stay."""
-    tree = ast.parse(source_of(f"{KERNELS}.{name}").read_text())
+    tree = ast.parse(source_of(f"{KERNELS}.{name}").read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
             body[:] = [part for part in body if not is_docstring(part)] or [ast.Pass()]

@@ -63,7 +63,7 @@ def _remembered(name: str, make: Callable[[], int]) -> int:
     """Return the number in file `name` of the user's cache, made and written there if it is missing or damaged."""
     known = user_cache() / "code_bytes" / name
     with contextlib.suppress(OSError, ValueError):
-        return int(known.read_text())
+        return int(known.read_text(encoding="utf-8"))
     size = make()
     # Where nothing can be written the number is made again the next time.
     with contextlib.suppress(GolfError):
@@ -100,7 +100,7 @@ def _sources(entries: Entries) -> bytes:
     known = user_cache() / "code_bytes" / f"modules-{digest}"
     # Finding the modules takes half a second, so their names are remembered until a file of the package changes.
     with contextlib.suppress(OSError, GolfError):
-        return _texts(known.read_text().split("\n"))
+        return _texts(known.read_text(encoding="utf-8").split("\n"))
     names = [module.name for module in read_modules(entries.modules)]
     with contextlib.suppress(GolfError):
         write_atomic(known, "\n".join(names))

@@ -59,7 +59,7 @@ def read_modules(entries: Sequence[str]) -> list[Module]:
 
 def _read(name: str) -> Module:
     path = source_of(name)
-    tree = ast.parse(path.read_text(), str(path))
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             # Ideas may import their other modules by their place.
@@ -108,7 +108,7 @@ def is_module(name: str) -> bool:
 
 def attach_comments(module: Module) -> None:
     """Give every statement the comments above it (`above`) and behind it or within it (`behind`), as attributes."""
-    source = source_of(module.name).read_text()
+    source = source_of(module.name).read_text(encoding="utf-8")
     comments = {
         token.start[0]: (token.string, token.line[: token.start[1]].strip() == "")
         for token in tokenize.generate_tokens(io.StringIO(source).readline)

@@ -32,6 +32,6 @@ def _cluster(name: str) -> dict:
     """Return the values of conf/cluster/<name>.yaml, on top of those of the file that it extends."""
     if not (path := CLUSTERS / f"{name}.yaml").exists():
         raise GolfError(f"cluster={name} does not exist: there are {', '.join(options_of('cluster'))}.")
-    values = yaml.safe_load(path.read_text())
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
     extended = [d for d in values.pop("defaults", []) if (CLUSTERS / f"{d}.yaml").exists()]
     return {**(_cluster(extended[0]) if extended else {}), **values}

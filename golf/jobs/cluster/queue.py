@@ -101,7 +101,7 @@ def _remembered(array: str) -> list[tuple[str, JobState]]:
 def _ask(*command: str) -> str:
     """Return what a command of Slurm prints. Raises `GolfError` if it is missing, fails or does not answer."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=60).stdout
     except FileNotFoundError as error:
         raise GolfError(f"{command[0]} is not in the PATH: run this where Slurm's commands are.") from error
     except subprocess.CalledProcessError as error:

@@ -34,7 +34,7 @@ def run_task(job_file: str) -> str:
     file. A job that was told to stop requeues itself. Slurm requeues jobs that it preempts or loses.
     """
     path = Path(job_file)
-    job = json.loads(path.read_text())
+    job = json.loads(path.read_text(encoding="utf-8"))
     cfg = from_dict(Config, job["config"])
     if not nodes_of_job(cfg.launch.nodes).is_first:
         return run_ranks(_folder_of_first_node(path)).state
@@ -91,7 +91,7 @@ def _folder_of_first_node(path: Path) -> RunFolder:
         if time.monotonic() > until:
             raise GolfError(f"The first node did not start the run within {OTHERS_WAIT_SECONDS} s: see its log.")
         time.sleep(POLL_SECONDS)
-    return RunFolder(Path(_note(path).read_text()))
+    return RunFolder(Path(_note(path).read_text(encoding="utf-8")))
 
 
 def _requeue() -> None:

@@ -54,6 +54,6 @@ def _ask(*what: str) -> str:
     """Return what `scontrol show` prints. Raises `GolfError` if it fails."""
     try:
         command = ["scontrol", "show", *what]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, capture_output=True, encoding="utf-8", check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise GolfError(f"scontrol does not say where this job's nodes are ({error}): is Slurm in the PATH?") from error

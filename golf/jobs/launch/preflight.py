@@ -98,7 +98,9 @@ def _visible_uuids() -> list[str] | None:
 def _rows(query: str, columns: int) -> list[list[str]]:
     """Return what nvidia-smi lists, `columns` fields a row; nothing without a driver."""
     try:
-        done = subprocess.run(["nvidia-smi", query, FORMAT], capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run(
+            ["nvidia-smi", query, FORMAT], capture_output=True, encoding="utf-8", check=True, timeout=30
+        )
     except (OSError, subprocess.SubprocessError):
         return []
     # The last column can be the name of a process, which may have commas in it.
@@ -126,7 +128,7 @@ def _other_versions() -> list[str]:
     Empty when this code is not a snapshot.
     """
     try:
-        snapshot = json.loads((ROOT / "snapshot.json").read_text())["packages"]
+        snapshot = json.loads((ROOT / "snapshot.json").read_text(encoding="utf-8"))["packages"]
     except (OSError, ValueError, KeyError):
         return []
     here = package_versions()
@@ -141,7 +143,7 @@ def _missing_shards(cfg: Config) -> list[str]:
     """Return a sentence if only a part of the published training shards is here: upstream's runs read all of them."""
     folder = resolve(cfg.data.path)
     try:
-        manifest = json.loads((folder.parent / "manifest.json").read_text())
+        manifest = json.loads((folder.parent / "manifest.json").read_text(encoding="utf-8"))
         entries = {entry["name"]: entry.get("stats") or {} for entry in manifest["datasets"]}
         published = int(entries[folder.name]["files_train"])
     except (OSError, ValueError, KeyError, TypeError):

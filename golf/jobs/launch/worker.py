@@ -87,7 +87,7 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
         said = f"{type(error).__name__}: {UNCOMPILED}"
     details = "" if isinstance(error, GolfError) else "".join(traceback.format_exception(error))
     # Mode x fails if another rank failed first. On a full disk the reason is left in the result alone.
-    with contextlib.suppress(OSError), folder.error.open("x") as file:
+    with contextlib.suppress(OSError), folder.error.open("x", encoding="utf-8") as file:
         file.write(f"{' '.join(said.split())}\n{details}")
     result.state, result.reason = CRASHED, f"{_first_line(folder, said)}{_how_far(folder)}"
     return result
@@ -118,7 +118,7 @@ def _record_reached(result: Result, cfg: Config, folder: RunFolder) -> None:
 def _first_line(folder: RunFolder, otherwise: str) -> str:
     """Return the first line of error.txt, or `otherwise` if there is none."""
     try:
-        return folder.error.read_text().partition("\n")[0] or otherwise
+        return folder.error.read_text(encoding="utf-8").partition("\n")[0] or otherwise
     except OSError:
         return otherwise
 

@@ -77,7 +77,7 @@ class Mirror:
         finally:
             # wandb's own process may go on after the child that started it.
             kill_descendants(os.getpid())
-        with os.fdopen(reading) as reasons:
+        with os.fdopen(reading, encoding="utf-8") as reasons:
             reason = reasons.read()
         if status is None:
             return f"the upload took more than {seconds:g} s"
@@ -143,7 +143,7 @@ def main() -> int:
     adopt_orphans()
     folder = RunFolder(Path(sys.argv[1]))
     # Copied before standard error goes to the log below.
-    terminal = os.fdopen(os.dup(2), "w")
+    terminal = os.fdopen(os.dup(2), "w", encoding="utf-8")
     # The client and its process write a lot: it goes to track.log, and only `warn` writes to the terminal.
     with folder.track_log.open("ab") as log:
         os.dup2(log.fileno(), 1)

@@ -105,7 +105,7 @@ def upload_error(files: Path) -> str:
     """Return the first error after which W&B's uploader gave up; empty if there is none."""
     # In wandb 0.31 finishing a run and `wandb sync` succeed even if the upload failed: only this log tells.
     try:
-        lines = (files / "logs" / "debug-internal.log").read_text().splitlines()
+        lines = (files / "logs" / "debug-internal.log").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
     for line in lines:

@@ -87,8 +87,22 @@ def encode_documents(tokenizer: sentencepiece.SentencePieceProcessor, texts: Ite
     written = encode_capitals if operator_ids(tokenizer) else str
     remaining = iter(texts)
     while group := [written(text) for text in itertools.islice(remaining, ENCODED_TOGETHER)]:
-        for ids in tokenizer.encode(group):
-            yield np.array([BOS_ID, *ids], dtype=np.uint16)
+        for text, ids in zip(group, tokenizer.encode(group), strict=True):
+            yield np.array([BOS_ID, *(_with_sign(tokenizer, text) if SPACE in text else ids)], dtype=np.uint16)
+
+
+def _with_sign(tokenizer: sentencepiece.SentencePieceProcessor, text: str) -> list[int]:
+    """Return the token ids of a text that holds U+2581, SentencePiece's sign for a space, with its bytes as tokens.
+
+    The tokenizer would take it for a space. Raises `GolfError` if it has no tokens for bytes or adds spaces.
+    """
+    sign = [tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in SPACE.encode()]
+    if tokenizer.decode([*tokenizer.encode("a"), *sign, *tokenizer.encode("b")]) != f"a{SPACE}b":
+        raise GolfError(
+            "The text holds U+2581, which this tokenizer takes for a space: replace it there, or leave --tokenizer out."
+        )
+    first, *parts = tokenizer.encode(text.split(SPACE))
+    return [*first, *(id for part in parts for id in (*sign, *part))]
 
 
 def encode_with_bytes(
@@ -100,14 +114,19 @@ def encode_with_bytes(
     """
     written = encode_capitals if operator_ids(tokenizer) else str
     for number, text in enumerate(texts):
-        pieces = tokenizer.encode(written(text), out_type="proto").pieces
-        counts = [0, *count_bytes(piece.surface for piece in pieces)]
+        first, *parts = tokenizer.encode(written(text).split(SPACE), out_type="proto")
+        surfaces = [piece.surface for piece in first.pieces]
+        for part in parts:
+            # Each token of U+2581 is one byte, as any letter is.
+            surfaces += ["b"] * len(SPACE.encode()) + [piece.surface for piece in part.pieces]
+        counts = [0, *count_bytes(surfaces)]
         if max(counts) > MOST_BYTES:
             raise GolfError(
                 f"A token of document {number} of the validation split stands for {max(counts)} bytes of text, but a "
                 f"sidecar can hold {MOST_BYTES}: shorten the run of spaces in it."
             )
-        yield np.array([BOS_ID, *(piece.id for piece in pieces)], dtype=np.uint16), np.array(counts, dtype=np.uint16)
+        (tokens,) = encode_documents(tokenizer, [text])
+        yield tokens, np.array(counts, dtype=np.uint16)
 
 
 class ShardWriter:

@@ -96,7 +96,7 @@ def fetch_variant(
 
 def _read_manifest(path: Path, source: Repository) -> dict[str, Any]:
     try:
-        manifest = dict(json.loads(path.read_text()))
+        manifest = dict(json.loads(path.read_text(encoding="utf-8")))
         stats = [entry.get("stats") or {} for kind in ("datasets", "tokenizers") for entry in manifest.get(kind, [])]
         # A count that is no number is found before anything is fetched.
         _ = [int(found[name]) for found in stats for name in COUNTS if found.get(name) is not None]
@@ -109,7 +109,7 @@ def _check_origin(folder: Path, source: Repository) -> None:
     """Note in `folder` where its shards come from. Raises `GolfError` if shards of another repository are there."""
     note = folder / ORIGIN
     # Folders from before there was a choice have no note, and their shards are the first repository's.
-    known = note.read_text().strip() if note.is_file() else str(Repository())
+    known = note.read_text(encoding="utf-8").strip() if note.is_file() else str(Repository())
     if folder.is_dir() and known != str(source):
         raise GolfError(
             f"{folder} holds shards of {known}, which may be cut otherwise than those of {source}: remove the folder "

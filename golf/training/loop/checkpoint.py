@@ -136,7 +136,7 @@ class Checkpoints:
     def _read_start(self) -> Start:
         """Return the starting point that latest.json names, and note whether the same code has written it."""
         try:
-            values = json.loads(self._latest.read_text())
+            values = json.loads(self._latest.read_text(encoding="utf-8"))
             ranks, data, code = int(values.pop("ranks")), values.pop("data", None), values.pop("code", None)
             # Checkpoints of earlier versions have no stages.
             lists = {"active": tuple(values["active"]), "stage_steps": tuple(values.get("stage_steps", ()))}

@@ -100,7 +100,7 @@ def _kept_in_memory(cfg: Config) -> list[str]:
         path = Path(place, "artifact.golf")
         path.write_bytes(pack(_coded_samples(cfg), cfg.model, cfg.quant, cfg.tech))
         command, env = [sys.executable, "-c", WEIGHTS_DIGEST, str(path)], {**os.environ, **import_variables()}
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8")
         if done.stdout.split()[-1:] == [weights_digest(path)]:
             return []
     names = " or ".join(own_formats(cfg.tech))
