@@ -32,7 +32,7 @@ FOLDER, OWN = ROOT / PACKAGE, ROOT / "golf" / "training" / "techniques"
 # Hashes of the code of the ideas that were techniques of golf, by name. While it is unchanged, it is left out of the
 # ids of variants, which so stay those of before.
 ONCE_BUILT_IN = dict(csv.reader(Path(__file__).with_name("once_built_in.csv").read_text(encoding="utf-8").splitlines()))
-OTHERS = re.compile(r"^\s*(?:from|import)\s+(?:ideas|\.)\.(\w+)", re.MULTILINE)  # ideas that a module imports from
+OTHERS = re.compile(r"^[ \t]*(?:from|import)\s+(?:ideas|\.)\.(\w+)", re.MULTILINE)  # ideas that a module imports from
 FAULTY_VALUES: dict[str, str] = {}  # idea → sentence about its file of values
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 # No further digits may follow a number: `2.9.1` is a version, and no part of it is a figure.
 NUMBER = (
-    r"[-+]?(?:(?:nan|inf(?:inity)?)(?![a-z])|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?"
-    r"|(?:\d+(?:_\d{3})*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)(?![\w.]*\d)(?!,\d)"
+    # A match does not begin within digits and gives none of them back, or it would take the square of their number.
+    r"[-+]?(?<!\d)(?:(?:nan|inf(?:inity)?)(?![a-z])|\d{1,3}(?:,\d{3})++(?![\d,])(?:\.\d++)?"
+    r"|(?:\d++(?:_\d{3})*+(?:\.\d*+)?|\.\d++)(?:e[-+]?\d++)?)(?![\w.]{0,60}\d)(?!,\d)"
 )
 PRINTED_DECIMALS_ERROR = 2e-8  # error of a mean of numbers with eight decimals, as logs print them
 ABOUT = ("~", "≈")  # before a number: its zeros at the end are no digits
-_WHOLE = re.compile(rf"\s*[~≈=<>]*\s*({NUMBER})\s*([a-z%/]*)\s*(?:(?:±|\+/-|\+-).*|\(.*\))?\s*", re.IGNORECASE)
+_WHOLE = re.compile(rf"\s*+[~≈=<>]*+\s*+({NUMBER})\s*+([a-z%/]*+)\s*+(?:(?:±|\+/-|\+-).*|\(.*\))?\s*", re.IGNORECASE)
 _SECONDS_PER = dict.fromkeys(("s", "sec", "secs", "seconds"), 1.0) | dict.fromkeys(("m", "min", "minutes"), 60.0)
 _SECONDS_PER |= {"h": 3600.0, "ms": 1e-3}
 

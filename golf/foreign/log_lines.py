@@ -81,14 +81,16 @@ _STEP = re.compile(
     r"[:,|]?\s+(?=\S)",
     _FLAGS,
 )
-_PAIR = re.compile(rf"([A-Za-z_][\w/.-]*)\s*[:=]\s*({NUMBER})\s*(ms|s|m|min|h)?(?![\w/])", _FLAGS)
+_PAIR = re.compile(rf"([A-Za-z_][\w/.-]{{0,80}})\s*[:=]\s*({NUMBER})\s*(ms|s|m|min|h)?(?![\w/])", _FLAGS)
 # `step 10/20 | loss 8.19 |` and `iter 10: train loss 8.19, time 89.50ms, mfu 1.2%`
 _PIPED_PAIR = re.compile(rf"(?:[|,]|(?<=\d):)\s*([A-Za-z_]\w*(?: [a-z]+)?)\s+({NUMBER})\s*(?=[|,]|$)", _FLAGS)
 # Such as `elapsed: 1h 2m 3.5s`, a duration with several units.
 _ELAPSED = re.compile(r"\belapsed\s*[:=]?\s*(?:(\d+)h\s*)?(\d+)m\s*(\d+\.\d+)s(?![\w.])", _FLAGS)
-_STEP_MS = re.compile(rf"({NUMBER})\s*ms/step", _FLAGS)
+_STEP_MS = re.compile(rf"({NUMBER})\s{{0,9}}ms/step", _FLAGS)
 _STOP = re.compile(
-    rf"stopping_early:\s*(\w+)(?:.*?\btrain_time:\s*({NUMBER}\s*(?:ms|s|m)))?(?:.*?\bstep:\s*({_COUNT}))?", _FLAGS
+    rf"stopping_early:\s*(\w+)(?:.{{0,200}}?\btrain_time:\s*({NUMBER}\s*(?:ms|s|m)))?"
+    rf"(?:.{{0,200}}?\bstep:\s*({_COUNT}))?",
+    _FLAGS,
 )
 # Such as `training complete in 599.8s (6921 steps)`.
 _COMPLETE = re.compile(rf"\s*training complete in\s+({NUMBER})s\s*\(({_COUNT}) steps\)", _FLAGS)
@@ -115,7 +117,7 @@ _PROGRESS = any_of(_FORMS["progress"], _FLAGS)
 # Forms that only lines with a score have as progress: training lines may print a remaining time as well.
 _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
 _PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
-_SOME_NUMBER = re.compile(r"(?:bpb|loss)\w*\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
+_SOME_NUMBER = re.compile(r"(?:bpb|loss)\w{0,80}\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
 _SIZE_PARTS = {"BYTES": _BYTES, "ENDS": rf"({NUMBER})\s*(?:bytes)?\s*$", "NUMBER": NUMBER}

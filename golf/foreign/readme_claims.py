@@ -106,7 +106,7 @@ def _row_faults(where: str, header: Sequence[str], cells: Sequence[str], scored:
     if len(logs) != 1:
         return
     for column, cell in zip(header[1:], cells[1:], strict=False):
-        if (value := parse_number(re.sub(r"\s*(?:bytes|B)$", "", cell))) is None:
+        if (value := parse_number(re.sub(r"(?<!\s)\s*(?:bytes|B)$", "", cell))) is None:
             continue
         what, known = _cell_meaning(logs[0], column.strip(), cell, value)
         figure = Figure(value, where, cell.split()[0])

@@ -86,7 +86,7 @@ def _check_packages(folder: Path, tree: ast.Module, beside: Sequence[str], audit
 
 def packed_size(path: Path) -> int:
     """Return the bytes of a file in the smallest usual compressed form."""
-    raw = content_of(path)
+    raw = content_of(path, CAP_BYTES)
     return min(len(lzma.compress(raw, preset=9)), len(zlib.compress(raw, 9)))
 
 

@@ -12,6 +12,7 @@ import bz2
 import contextlib
 import importlib
 import io
+import itertools
 import lzma
 import re
 import sys
@@ -226,11 +227,14 @@ def _payloads(text: str) -> list[str | bytes]:
         constants = [node for node in ast.walk(parse(text)) if isinstance(node, ast.Constant)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
+    # `ast.get_source_segment` walks through the whole text for each constant.
+    before = [0, *itertools.accumulate(len(line.encode()) for line in text.split("\n"))]
     payloads: list[str | bytes] = []
     for node in constants:
         if not isinstance(node.value, str | bytes) or len(node.value) < SMALLEST_PAYLOAD:
             continue
-        if len(ast.get_source_segment(text, node) or "") > len(text) // 2:
+        end = before[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+        if end - before[node.lineno - 1] - node.col_offset > before[-1] // 2:
             payloads.append(node.value)
     return payloads
 

@@ -26,11 +26,13 @@ from golf.tables import any_of, table_of
 NAME = "submission.json"
 ANY_NAME = re.compile(r"sub+mission[\w.-]*\.json", re.IGNORECASE)  # public files have it with two b, too
 LARGEST_CHARACTERS = 4_000_000
+LONGEST_KEY = 200  # characters of a key that names a score
 NEEDED = ("author", "val_bpb")  # nearly all 58 public record folders have these; every other key is missing in some
 OWN_NAMES = {"val_bpb": "val_bpb", "val_loss": "val_loss", "bytes_total": "total_bytes", "bytes_code": "code_bytes"}
 _SEED = re.compile(r"(?:val_bpb_)?(?:seed|s)?[ _-]?(\d{1,10})")
 _PER_SEED = re.compile(r"seed|runs?\b|results?\b|logs?\b")
-_LOOSE = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/|(?m:^\s*#[^\n]*)|,(?=\s*[}\]])', re.DOTALL)
+_COMMENTS = r"//[^\n]*|/\*.*?(?:\*/|\Z)|(?m:^[^\S\n]*#[^\n]*)"
+_LOOSE = re.compile(rf'"(?:\\.|[^"\\])*+(?:"|\Z)|{_COMMENTS}|,(?=\s*[}}\]])', re.DOTALL)
 _KEYS = table_of(__file__)
 _ELSEWHERE, _MEAN_OR_FINAL = any_of(_KEYS["elsewhere"]), set(_KEYS["mean_or_final"])
 _NO_SCORE = re.compile(r"byte|size|second|time|step|loss|_ms\b|param|token|std|pre_?quant")
@@ -94,6 +96,9 @@ def meaning(key: str) -> str | None:
         return "val_bpb"
     if "loss" in parts and "val" in parts and parts - {"loss"} <= _MEAN_OR_FINAL:
         return "val_loss"
+    # No key of a score is long, and the expressions take the square of its length.
+    if len(words) > LONGEST_KEY:
+        return None
     return next((what for what, pattern in _MEANINGS.items() if pattern.fullmatch(words)), None)
 
 

@@ -13,5 +13,5 @@ def quoted(value: str) -> str:
     if PLAIN.fullmatch(value):
         return value
     # A backslash is doubled only where a quote follows it, which is where the grammar reads it as an escape.
-    escaped = re.sub(r'(\\*)"', lambda match: match[1] * 2 + r"\"", value)
-    return '"' + re.sub(r"\\+$", lambda match: match[0] * 2, escaped) + '"'
+    escaped = re.sub(r'(?<!\\)(\\*)"', lambda match: match[1] * 2 + r"\"", value)
+    return '"' + re.sub(r"(?<!\\)\\+$", lambda match: match[0] * 2, escaped) + '"'

@@ -126,7 +126,7 @@ def mutants(value: Any) -> Iterator[Any]:
 
 
 WHOLE = [(place, kind) for place in PLACES for kind in FILES]
-SAMPLE = set(random.Random(1).sample(WHOLE, 24)) | {("result.json", "brackets"), ("metrics.jsonl", "pipe")}
+SAMPLE = set(random.Random(1).sample(WHOLE, 8)) | {("result.json", "brackets"), ("metrics.jsonl", "pipe")}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,9 @@ def test_an_odd_file_costs_one_row(study: Path, place: str, kind: str) -> None:
     FILES[kind](path)
     with seconds(20):
         check_board(study)
-        check_commands(study, place != "sweep.json")
+        # They read by the same functions, so a third of the cases do.
+        if WHOLE.index((place, kind)) % 3 == 0:
+            check_commands(study, place != "sweep.json")
 
 
 @pytest.mark.parametrize("place", [name for name in PLACES if name.endswith(".json")])
@@ -147,7 +149,7 @@ def test_an_odd_value_costs_one_row(study: Path, place: str) -> None:
     path = path_of(study, place)
     original = json.loads(path.read_text())
     found = list(mutants(original))
-    for mutant in random.Random(2).sample(found, 12):
+    for mutant in random.Random(2).sample(found, 6):
         path.write_text(json.dumps(mutant))
         with seconds(20):
             check_board(study)
@@ -159,7 +161,7 @@ def test_every_odd_value_costs_one_row(study: Path, place: str) -> None:
     path = path_of(study, place)
     found = list(mutants(json.loads(path.read_text())))
     board = Board(study.parent.parent, RulesConfig())
-    for number, mutant in enumerate(random.Random(3).sample(found, min(400, len(found)))):
+    for number, mutant in enumerate(random.Random(3).sample(found, min(250, len(found)))):
         path.write_text(json.dumps(mutant))
         with seconds(20):
             check_board(study, board)

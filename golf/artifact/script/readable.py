@@ -21,10 +21,10 @@ ABOVE, BEHIND = "\0above ", "\0behind "
 MARK = re.compile(r"""^( *)((?:"{3}|['"])\\x00(above|behind) .*['"])$""")
 # A branch that was cut can leave an import, a local or a returned None without use, and conditions in conditions.
 FIXES = "B009,F541,I,UP034,F401,F841,PIE790,RUF059,RET501,RET504,RET505,SIM102,SIM103"
-TUPLE = re.compile(r"^( *(?:return|yield|[\w\s.,\[\]:]+ =) )\((.*)\)$")
-LONG_DOCSTRING = re.compile(rf'^(?=.{{{LINE_LENGTH + 1}}})( *)(.*)"""$', re.MULTILINE)
+TUPLE = re.compile(r"^( *+(?:return|yield|[\w\s.,\[\]:]+ =) )\((.*)\)$")
+LONG_DOCSTRING = re.compile(rf'^(?=.{{{LINE_LENGTH + 1}}})( *+)(.*)"""$', re.MULTILINE)
 # ruff parts these from what belongs to them by an empty line.
-HEADS = re.compile(r'^(# [\w/]+\.py\b.*| +.*""")\n\n', re.MULTILINE)
+HEADS = re.compile(r'^(# [\w/]+\.py\b.*| ++.*""")\n\n', re.MULTILINE)
 LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
 
 

@@ -89,7 +89,7 @@ def _remembered(array: str) -> list[tuple[str, JobState]]:
         return []
     states = []
     for line in text.splitlines():
-        values = dict(re.findall(r"(\w+)=(\S+)", line))
+        values = dict(re.findall(r"(?<!\w)(\w+)=(\S+)", line))
         if "JobState" in values:
             # A sweep of one run is a job without an array.
             in_array = "ArrayTaskId" in values
