@@ -85,8 +85,8 @@ class ScriptLog(TrainLog):
         if self.is_first:
             print(text, flush=True)
             # Opened for every line, so that a killed run leaves all lines until then.
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(text + "\n")
+            with self.path.open("ab") as file:
+                file.write(f"{text}\n".encode())
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ CHARACTERS = 20_000
 # Seconds of CPU for such a text. A square of its length takes several, an exponential never ends.
 MOST_SECONDS = 0.25
 # Short texts that golf makes itself: names of files and folders, overrides, lines of Slurm and of its own programs.
-SHORT = ("golf.foreign.submission_json._MEANINGS",)  # keys of at most 200 characters
+SHORT: tuple[str, ...] = ("golf.foreign.submission_json._MEANINGS",)  # keys of at most 200 characters
 SHORT += tuple(f"golf.{wing}." for wing in ("run", "settings", "plan", "jobs", "commands", "training", "artifact"))
 
 

@@ -85,7 +85,7 @@ _PAIR = re.compile(rf"([A-Za-z_][\w/.-]{{0,80}})\s*[:=]\s*({NUMBER})\s*(ms|s|m|m
 # `step 10/20 | loss 8.19 |` and `iter 10: train loss 8.19, time 89.50ms, mfu 1.2%`
 _PIPED_PAIR = re.compile(rf"(?:[|,]|(?<=\d):)\s*([A-Za-z_]\w*(?: [a-z]+)?)\s+({NUMBER})\s*(?=[|,]|$)", _FLAGS)
 # Such as `elapsed: 1h 2m 3.5s`, a duration with several units.
-_ELAPSED = re.compile(r"\belapsed\s*[:=]?\s*(?:(\d+)h\s*)?(\d+)m\s*(\d+\.\d+)s(?![\w.])", _FLAGS)
+_ELAPSED = re.compile(r"\belapsed\s{0,9}[:=]?\s{0,9}(?:(\d+)h\s{0,9})?(\d+)m\s{0,9}(\d+\.\d+)s(?![\w.])", _FLAGS)
 _STEP_MS = re.compile(rf"({NUMBER})\s{{0,9}}ms/step", _FLAGS)
 _STOP = re.compile(
     rf"stopping_early:\s*(\w+)(?:.{{0,200}}?\btrain_time:\s*({NUMBER}\s*(?:ms|s|m)))?"
@@ -116,7 +116,9 @@ _STRIDE = re.compile(rf"\bstride\s*[:=]\s*({_COUNT})", _FLAGS)
 _PROGRESS = any_of(_FORMS["progress"], _FLAGS)
 # Forms that only lines with a score have as progress: training lines may print a remaining time as well.
 _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
-_PART = re.compile(r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s*[:=]?\s*(\d+)\s*/\s*(\d+)", _FLAGS)
+_PART = re.compile(
+    r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s{0,9}[:=]?\s{0,9}(\d+)\s{0,9}/\s{0,9}(\d+)", _FLAGS
+)
 _SOME_NUMBER = re.compile(r"(?:bpb|loss)\w{0,80}\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"

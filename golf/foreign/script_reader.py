@@ -42,10 +42,12 @@ SMALLEST_PAYLOAD = 200  # characters of a string that may hold a program
 # A raw stream does not name the size of its dictionary; one that is larger than needed reads it as well.
 LZMA2 = [{"id": lzma.FILTER_LZMA2, "dict_size": 64 << 20}]
 # A comment, a plain text, or the beginning of an f-string, whose quotes are the group `quote`.
+# A string that never ends goes on to the end of its line or of the text, which is read once then.
 _TOKEN = re.compile(
     r"""\#[^\n]*|(?<!\w)(?:[fF][rR]?|[rR][fF])(?P<quote>\"{3}|'{3}|["'])"""
-    r"""|(?<!\w)(?:[bB]?[rR]?|[rR][bB]|[uU])(?:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
-    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""",
+    r"""|(?<!\w)(?:[bB]?[rR]?|[rR][bB]|[uU])"""
+    r"""(?:\"{3}(?:\\.|[^\\])*?(?:\"{3}|\Z)|'{3}(?:\\.|[^\\])*?(?:'{3}|\Z)"""
+    r"""|"(?:\\.|[^"\\\n])*+(?:"|(?=\n)|\\?\Z)|'(?:\\.|[^'\\\n])*+(?:'|(?=\n)|\\?\Z))""",
     re.DOTALL,
 )
 _RUNS_TEXT = re.compile(rf"\b(?:{'|'.join(_NAMES['runs_text'])})\b")

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def test_counted_bytes_are_the_texts(tiny: OwnDataset, text: str) -> None:
 @pytest.mark.parametrize("settings", [{"byte_fallback": False}, {"add_dummy_prefix": True, "byte_fallback": True}])
 def test_a_tokenizer_that_takes_the_sign_for_a_space_is_refused(settings: dict[str, bool]) -> None:
     model, texts = io.BytesIO(), (make_text(20, seed) for seed in range(9))
-    own = {"model_type": "bpe", "vocab_size": 320, "pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, **settings}
+    own: Any = {"model_type": "bpe", "vocab_size": 320, "pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, **settings}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=texts, model_writer=model, minloglevel=2, hard_vocab_limit=False, **own
     )
