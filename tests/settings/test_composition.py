@@ -235,7 +235,7 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["tech=[smear]", "tech.smear.form=add", "tech.smear.window=999"], r"window=999 is wider than the model's 112"),
         (
             ["tech=[bigram]", "eval=by_document"],
-            r"bigram mixes tokens .*: set tech\.bigram\.mask_bos=true",
+            r"a selected technique mixes tokens across them: set tech\.bigram\.mask_bos=true",
         ),
         (["eval=ttt_sgd_tilt", "eval.documents=true"], r"hints in earlier documents.*: set eval\.stride=0"),
         (["quant.mlp.clip_importance=0.1"], r"follows the Hessian of GPTQ: set quant\.mlp\.rounding=gptq"),
