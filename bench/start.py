@@ -25,8 +25,8 @@ COMMANDS = {
     "python -c pass": ["-c", "pass"],
     "import torch": ["-c", "import torch"],
     "golf/train.py --help": ["golf/train.py", "--help"],
-    "scripts/report.py of no runs": ["scripts/report.py", "multirun"],
-    "scripts/plan.py": ["scripts/plan.py"],
+    "golf report of no runs": ["-m", "golf", "report", "multirun"],
+    "golf plan": ["-m", "golf", "plan"],
 }
 PHASES = ("import", "compose", "data", "model and optimizer", "compile and first step", "second step")
 ONE_STEP = ("schedule.iterations=1", "launch.compile=off")
@@ -50,7 +50,7 @@ def start_rows(overrides: list[str], modes: list[str], rounds: int) -> list[Row]
 
 
 def _command_row(name: str, command: list[str], overrides: list[str], rounds: int) -> Row:
-    arguments = [*command, *(overrides if name == "scripts/plan.py" else [])]
+    arguments = [*command, *(overrides if name == "golf plan" else [])]
     wall, processor = zip(*(_timed(arguments) for _ in range(rounds)), strict=True)
     return Row("start", name, list(wall), note=f"processor {statistics.median(processor):.2f} s")
 

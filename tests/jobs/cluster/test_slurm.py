@@ -26,16 +26,16 @@ WAIT_SECONDS = 600
 Environment = dict[str, str]
 
 
-def script(name: str, environment: Environment, *arguments: str) -> str:
-    """Return what a script prints. The script has to succeed."""
-    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *arguments]
+def golf(name: str, environment: Environment, *arguments: str) -> str:
+    """Return what a command of golf prints. The command has to succeed."""
+    command = [sys.executable, "-m", "golf", name, *arguments]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def submit(environment: Environment, tiny: OwnDataset, *overrides: str) -> str:
-    return script("submit", environment, "cluster=slurm_cpu", *tiny_overrides(tiny), *overrides)
+    return golf("submit", environment, "cluster=slurm_cpu", *tiny_overrides(tiny), *overrides)
 
 
 def slurm_says(environment: Environment, *command: str) -> str:
@@ -75,7 +75,7 @@ def sweep_of(runs: Path) -> dict:
 
 
 def states(runs: Path, environment: Environment) -> str:
-    return script("status", {**environment, "COLUMNS": "200"}, sweep_of(runs)["name"])
+    return golf("status", {**environment, "COLUMNS": "200"}, sweep_of(runs)["name"])
 
 
 def test_a_sweep_is_complete_but_for_what_crashed_and_what_was_cancelled(
@@ -202,7 +202,7 @@ def test_cancelling_a_sweep_stops_what_is_left(cluster: Environment, tiny: OwnDa
     endless = ["schedule.iterations=1000000", "eval.val_loss_every=0"]
     submit(cluster, tiny, *endless, "seed=range(1,7)", "cluster.at_once=2")
     wait_for("steps", lambda: started(runs, 1))
-    assert "cancelled: 6 of 6 jobs" in script("cancel", cluster, sweep_of(runs)["name"])
+    assert "cancelled: 6 of 6 jobs" in golf("cancel", cluster, sweep_of(runs)["name"])
     wait_for("empty queue", lambda: queue_is_empty(cluster))
     assert not any(r.state == OK for r in results(runs).values())
     assert "ok" not in states(runs, cluster).splitlines()[0]
