@@ -53,7 +53,8 @@ from omegaconf import DictConfig  # noqa: E402
 
 from golf.errors import GolfError  # noqa: E402
 from golf.files import DISK_REFUSES, disk_error  # noqa: E402
-from golf.run.folder import RunFolder, finished_run  # noqa: E402
+from golf.run.code import about_change, code_of_run  # noqa: E402
+from golf.run.folder import RunFolder, finished_run, runs_root  # noqa: E402
 from golf.run.identity import variant_id  # noqa: E402
 from golf.run.result import CRASHED, INTERRUPTED, OK, Result  # noqa: E402
 from golf.settings.composition import (  # noqa: E402
@@ -143,7 +144,9 @@ def run(node: DictConfig) -> tuple[Result, RunFolder]:
 def _finished_before(result: Result, folder: RunFolder) -> str:
     """Return a sentence about an earlier run of the same variant and seed: a sweep would not run it again."""
     score = f"{result.final_score.val_bpb:.4f} bits per byte" if result.final_score else result.state
-    return f"the same run has finished before ({score}, {folder.path}); this one trains again, into a new folder"
+    change = about_change(code_of_run(folder.path), runs_root())
+    counts = f"by {change}, and this one will count" if change else "and its result goes on to count in tables"
+    return f"the same run has finished before ({score}, {folder.path}), {counts}; this one trains into a new folder"
 
 
 def command_line() -> int:

@@ -18,7 +18,7 @@ from golf.report.board_run import remarks_of
 from golf.report.board_sweep import run_id
 from golf.report.changes import Flat, settings_that_differ
 from golf.report.rows import RunRow, read_settings, row_of
-from golf.report.store import find_record, latest_row, seed_of
+from golf.report.store import find_record, seed_of, standing_row
 from golf.run.folder import RunFolder
 from golf.run.locks import is_held, run_lock_name
 from golf.run.progress import how_far
@@ -161,7 +161,7 @@ class RunsRoot:
         """Return the id of the attempt that stands for a seed; empty without any."""
         if len(ids) < 2:
             return ids[0] if ids else ""
-        chosen = latest_row([self._runs[id].folder for id in ids]).path
+        chosen = standing_row([self._runs[id].folder for id in ids]).path
         return next(id for id in ids if self._runs[id].folder == chosen)
 
 

@@ -16,7 +16,10 @@ from golf.report.rows import OWN
 from golf.report.statistics import Comparison, is_constant, known_sigma, least_squares, one_sample, paired, welch
 from golf.report.texts import OLDER_SCORES, OWN_TEXT, PUBLISHED_ON, shown_text
 from golf.report.variants import SCORES, WAYS, Variant
+from golf.run.code import THEN
+from golf.words import listed
 
+CODE_MAY_BE = "a difference may be the code's"  # end of the reason where edits were made between runs
 MACHINE_MAY_BE = "the machine may be the cause"  # end of the reason where no machine ran both
 NOT_COMPARABLE = "not comparable"
 # Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed does not make a pair.
@@ -70,6 +73,7 @@ def compare(
     """
     # Seeds on several texts have no common score, and this says why.
     check_comparable(variant, reference, score)
+    check_code(variant, reference)
     scores = _scores(variant, score)
     if not isinstance(reference, Variant):
         comparison = _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
@@ -167,6 +171,14 @@ def check_published_text(variants: Sequence[Variant], published: float, text: st
         f"{published:g} is taken as a score on {PUBLISHED_ON[text]}, and these runs were scored on {scored}: say of "
         f"which text it is (--text {OWN_TEXT} for the text of these runs; {choices})."
     )
+
+
+def check_code(variant: Variant, reference: Variant | float) -> None:
+    """Raise `GolfError` if several versions of golf's code ran, also if one began a run and another finished it."""
+    sides = [variant, reference] if isinstance(reference, Variant) else [variant]
+    codes = {code for side in sides for code in side.known("code_digest")}
+    if len(codes) > 1 or THEN in "".join(codes):
+        raise GolfError(f"the code that ran is {listed(sorted(codes))}: {CODE_MAY_BE}")
 
 
 def check_machines(variant: Variant, reference: Variant) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from golf.bits import STANDARD
 from golf.files import DAMAGED, read_json
 from golf.report.texts import own_text
+from golf.run.code import code_of
 from golf.run.environment import kind_of
 from golf.run.folder import RunFolder, is_of_folder, why_open
 from golf.run.identity import identity_of
@@ -64,6 +65,7 @@ class RunRow:
     faults: tuple[str, ...] = ()  # sentences about contradictions in a record; shown below the table
     machine: str | None = None
     code: str | None = None  # commit of golf, with `EDITED` if what ran differed from it; None if unknown
+    code_digest: str | None = None  # digest of the code, see golf/run/code.py; None if unknown
     host: str | None = None  # name of the machine, of which a kind has many; None if unknown
     slowdown: float | None = None  # step time relative to other machines of the kind; only for slow machines
     how: str | None = None  # way in which the final score was taken; different ways do not compare
@@ -183,13 +185,14 @@ def _without_result(folder: Path, state: str, reason: str) -> RunRow:
 
 
 def _environment(folder: Path) -> dict[str, Any]:
-    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`, and the commit that ran.
+    """Return the machine's kind, such as `8× NVIDIA H100 80GB HBM3` or `AMD EPYC, 2 cores`, and the code that ran.
 
     What is not known is left out.
     """
     shown: dict[str, Any] = {}
     with contextlib.suppress(*DAMAGED):
         environment = read_json(folder / "environment.json")
+        shown["code_digest"] = code_of(environment)
         shown["machine"] = kind_of(environment)
         if git := environment.get("git"):
             shown["code"] = f"{git['commit'][:12]}{EDITED if git['dirty'] else ''}"

@@ -15,7 +15,7 @@ from scipy.special import ndtri, stdtrit
 
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
-from golf.report.comparison import MACHINE_MAY_BE, NOT_COMPARABLE, compare
+from golf.report.comparison import CODE_MAY_BE, MACHINE_MAY_BE, NOT_COMPARABLE, compare
 from golf.report.rows import REFUSED
 from golf.report.seed_noise import pooled_unless_wider
 from golf.report.statistics import ONE_SEED, PAIRED, WELCH, Comparison, Samples
@@ -218,7 +218,8 @@ class _Looking:
 
     def _why_it_leaves(self, arm: _Arm, now: Variant, reference: Variant, look: int) -> tuple[str, str] | None:
         """Return the verdict and the reason of a variant that need not go on; None if it goes on."""
-        if arm.reason.startswith(NOT_COMPARABLE) or (look >= MOST_APART and arm.reason.endswith(MACHINE_MAY_BE)):
+        is_final = arm.reason.startswith(NOT_COMPARABLE) or arm.reason.endswith(CODE_MAY_BE)
+        if is_final or (look >= MOST_APART and arm.reason.endswith(MACHINE_MAY_BE)):
             return NO_VERDICT, arm.reason
         if look > 1 and now.lost_share > MOST_LOST and now.lost_share > reference.lost_share:
             return NO_VERDICT, ""

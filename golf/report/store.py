@@ -13,6 +13,7 @@ from typing import Any
 from golf.errors import GolfError
 from golf.files import DAMAGED, read_json
 from golf.report.rows import UNREADABLE, RunRow, is_score, row_of
+from golf.run.code import standing
 from golf.run.folder import age_of_attempt, runs_root
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
 
@@ -152,8 +153,8 @@ def index_runs(root: Path) -> dict[str, list[Path]]:
     return folders_of
 
 
-def latest_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
-    """Return the latest finished attempt at a seed, with a remark on each finished result that it replaces.
+def standing_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
+    """Return the finished attempt that stands for a seed, with a remark on each other finished result.
 
     Crashed and interrupted attempts count only if no other ended. `row_of` reads the row of a folder.
     """
@@ -163,21 +164,22 @@ def latest_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
     ended = [row for row in rows if not row.is_open]
     # A later attempt that crashed says nothing against an earlier result.
     telling = [row for row in ended if row.state not in SAYS_NOTHING]
-    chosen = (telling or ended or rows)[-1]
-    # A folder that is named twice, and a copy of it, replace nothing.
+    chosen = standing(telling, lambda row: row.code_digest) if telling else (ended or rows)[-1]
+    # A folder that is named twice, and a copy of it, are no further result.
     others = [row for row in rows if row.state in FINAL and replace(row, path=chosen.path) != chosen]
-    replaced = [_about_replaced(row, chosen) for row in others]
-    return replace(chosen, faults=(*chosen.faults, *replaced)) if replaced else chosen
+    unused = [_about_unused(row, chosen) for row in others]
+    return replace(chosen, faults=(*chosen.faults, *unused)) if unused else chosen
 
 
-def _about_replaced(row: RunRow, chosen: RunRow) -> str:
-    """Return a remark on a finished result that is not shown: a seed that is run again is an extra draw."""
+def _about_unused(row: RunRow, chosen: RunRow) -> str:
+    """Return a remark on a finished result that does not count: a seed that is run again is an extra draw."""
     score = f"{row.val_bpb:.4f} bpb" if row.val_bpb is not None and is_score(row.val_bpb) else "no score"
     score += "" if row.state == OK else f", {row.state}"
     # Copies of a variant's folder have attempts of the same names.
     parts = 1 if len({r.path.parent for r in (row, chosen) if r.path}) == 1 else 2
-    folder, latest = ("/".join(r.path.parts[-parts:]) if r.path else "another folder" for r in (row, chosen))
-    return f"the finished result of {folder} ({score}) is replaced by that of {latest}"
+    folder, first = ("/".join(r.path.parts[-parts:]) if r.path else "another folder" for r in (row, chosen))
+    why = "is of other code than" if row.code_digest != chosen.code_digest else "does not count beside"
+    return f"the finished result of {folder} ({score}) {why} that of {first}"
 
 
 def _is_run(path: Path) -> bool:

@@ -19,13 +19,13 @@ from golf.report.store import (
     RowOf,
     find_record,
     index_runs,
-    latest_row,
     namesakes,
     other_records,
     root_of,
     run_folders,
     seed_of,
     seeds_asked,
+    standing_row,
 )
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
@@ -123,7 +123,7 @@ def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record]
 
     def read(id: str, seeds: set[int]) -> Variant:
         folders = [[f for f in index.get(id, []) if seed_of(f) == seed] for seed in sorted(seeds)]
-        return Variant(id, id, tuple(latest_row(attempts, row_of) for attempts in folders if attempts))
+        return Variant(id, id, tuple(standing_row(attempts, row_of) for attempts in folders if attempts))
 
     rounds = study.plan.seeds if study.plan else ()
     reference = study.reference.id if study.reference else ""
@@ -150,7 +150,7 @@ def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: P
     for run in record["runs"]:
         variant_id, seed = run["variant_id"], run["seed"]
         item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
-        # All attempts at a seed; `latest_row` chooses among them.
+        # All attempts at a seed; `standing_row` chooses among them.
         item.seeds[seed] = [folder for folder in index.get(variant_id, []) if seed_of(folder) == seed]
 
 
@@ -179,7 +179,7 @@ def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path], row_of: 
 
 def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...], row_of: RowOf) -> Variant:
     rows = tuple(
-        latest_row(folders, row_of) if folders else RunRow(variant_id, item.name, seed, WAITING, "not started")
+        standing_row(folders, row_of) if folders else RunRow(variant_id, item.name, seed, WAITING, "not started")
         for seed, folders in item.seeds.items()
     )
     given = dict(override.lstrip("+~").partition("=")[::2] for override in item.overrides)

@@ -19,6 +19,7 @@ from golf.errors import GolfError
 from golf.files import DAMAGED, disk_errors, read_json, read_lines, write_atomic, write_json, write_new
 from golf.idea_folders import outside_folders
 from golf.paths import ROOT
+from golf.run.code import code_of_run, code_record, standing
 from golf.run.environment import environment_record
 from golf.run.identity import variant_id
 from golf.run.result import FINAL, Result, read_result, to_json
@@ -141,7 +142,9 @@ def describe(folder: RunFolder, cfg: Config, command: list[str]) -> None:
     write_atomic(folder.path / "config.yaml", yaml.safe_dump(to_dict(cfg), sort_keys=False))
     # The command of a job of a sweep names no folders of ideas, without which it means nothing elsewhere.
     named = [f"ideas={place}" for place in outside_folders(cfg.tech) if not any("ideas=" in part for part in command)]
-    write_json(folder.path / "environment.json", environment_record([*command, *named]))
+    # A run that is resumed by other code is of both.
+    code = code_record(folder.path.parents[1], code_of_run(folder.path))
+    write_json(folder.path / "environment.json", environment_record([*command, *named]) | {"code": code})
     write_json(folder.config, to_dict(cfg))
 
 
@@ -160,10 +163,20 @@ def attempts(variant_id: str, seed: int) -> list[RunFolder]:
 
 
 def find_run(variant_id: str, seed: int) -> RunFolder | None:
-    """Return the folder that stands for a run: its newest finished attempt, else its newest one; None without any."""
+    """Return the finished attempt that stands for a run, else the newest attempt; None without any."""
     tries = attempts(variant_id, seed)
     # A later attempt that was cut short takes nothing back from a finished one.
-    return ([folder for folder in tries if state_of(folder) in FINAL] or tries)[-1] if tries else None
+    if finished := [folder for folder in tries if state_of(folder) in FINAL]:
+        # A result that this version cannot read needs another attempt, which then stands for the run.
+        readable = [folder for folder in finished if len(finished) == 1 or _has_result(folder)]
+        return standing(readable or finished, lambda folder: code_of_run(folder.path))
+    return tries[-1] if tries else None
+
+
+def _has_result(folder: RunFolder) -> bool:
+    with contextlib.suppress(GolfError):
+        return bool(read_result(folder.result))
+    return False
 
 
 def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:

@@ -16,10 +16,11 @@ from golf.idea_folders import refuse_changed
 from golf.report.rows import row_of
 from golf.report.store import run_folders
 from golf.report.variants import Variant
+from golf.run.code import THEN, code_of
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
 from golf.settings.config import Config
-from golf.words import counted
+from golf.words import counted, listed
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def gather(paths: Sequence[Path]) -> list[SubmittedRun]:
     seeds = [run.result.seed for run in runs]
     if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
         raise GolfError(f"There are two runs of seed {twice[0]}: name the one that you submit.")
+    if len(codes := {code_of(run.environment) for run in runs}) > 1 or THEN in "".join(codes):
+        raise GolfError(f"The code that ran is {listed(sorted(codes))}: repeat the seeds, so that one code made all.")
     return sorted(runs, key=lambda run: run.result.seed)
 
 

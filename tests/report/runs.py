@@ -40,14 +40,23 @@ def finished(cfg: Config, bpb: float, seed: int, **changes: Any) -> Result:
 
 
 def write_run(
-    root: Path, cfg: Config, bpb: float | None, seed: int = 1, *, attempt: int = 1, gpu: str = "H100", **changes: Any
+    root: Path,
+    cfg: Config,
+    bpb: float | None,
+    seed: int = 1,
+    *,
+    attempt: int = 1,
+    gpu: str = "H100",
+    code: str = "",
+    **changes: Any,
 ) -> Path:
-    """Write the folder of a run and return it; without `bpb` it has no result yet."""
+    """Write the folder of a run and return it; without `bpb` it has no result yet, without `code` it notes none."""
     name = f"seed{seed}" + (f".{attempt}" if attempt > 1 else "")
     folder = root / f"{cfg.name}-{variant_id(cfg)}" / name
     folder.mkdir(parents=True)
     write_json(folder / "config.json", to_dict(replace(cfg, seed=seed)))
-    write_json(folder / "environment.json", {"gpus": 8, "gpu": gpu, "cpu": "EPYC", "cpu_cores": 2})
+    machine = {"gpus": 8, "gpu": gpu, "cpu": "EPYC", "cpu_cores": 2}
+    write_json(folder / "environment.json", {**machine, "code": {"golf": code}})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(train_event(i)) + "\n" for i in range(100)))
     if bpb is not None:
         write_json(folder / "result.json", to_json(finished(cfg, bpb, seed, **changes)))

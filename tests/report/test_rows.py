@@ -10,7 +10,8 @@ import pytest
 
 from golf.errors import GolfError
 from golf.report.rows import bytes_per_token, row_of
-from golf.report.store import latest_row
+from golf.report.store import standing_row
+from golf.run.code import own_code
 from golf.run.folder import finished_run
 from golf.run.identity import variant_id
 from golf.run.result import read_result
@@ -103,25 +104,25 @@ def test_the_way_of_every_score_is_kept(tmp_path: Path) -> None:
     assert (row.how, row.sliding_how, row.ttt_how) == (ttt.how, sliding.how, ttt.how)
 
 
-def test_a_finished_result_that_a_later_attempt_replaced_is_named(tmp_path: Path) -> None:
+def test_a_finished_result_that_does_not_count_is_named(tmp_path: Path) -> None:
     folders = [
         write_run(tmp_path, Config(), 1.2286),
         write_run(tmp_path, Config(), None, attempt=2, state="interrupted"),
         write_run(tmp_path, Config(), 1.2200, attempt=3),
     ]
-    row = latest_row(folders)
-    assert row.val_bpb == 1.22
-    assert row.faults == ("the finished result of seed1 (1.2286 bpb) is replaced by that of seed1.3",)
-    assert latest_row(folders[:1]).faults == latest_row(folders[:2]).faults == ()
+    row = standing_row(folders)
+    assert row.val_bpb == 1.2286
+    assert row.faults == ("the finished result of seed1.3 (1.2200 bpb) does not count beside that of seed1",)
+    assert standing_row(folders[:1]).faults == standing_row(folders[:2]).faults == ()
 
 
 def test_copies_of_a_run_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     first = write_run(tmp_path, Config(), 1.2286)
     copy = tmp_path / "copy-of-it" / first.name
     shutil.copytree(first, copy)
-    assert latest_row([first, copy]).faults == latest_row([first, first]).faults == (), "nothing was replaced"
+    assert standing_row([first, copy]).faults == standing_row([first, first]).faults == (), "nothing was replaced"
     (copy / "result.json").write_text((copy / "result.json").read_text().replace("1.2286", "1.2287"))
-    (said,) = latest_row([first, copy]).faults
+    (said,) = standing_row([first, copy]).faults
     assert f"{first.parent.name}/{first.name}" in said and f"copy-of-it/{first.name}" in said
 
 
@@ -140,7 +141,7 @@ def test_a_result_of_another_run_is_not_counted(tmp_path: Path, monkeypatch: pyt
         assert not finished_run(variant_id(cfg), seed), "a sweep repeats it"
 
 
-def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: Path) -> None:
+def test_the_first_attempt_that_ended_stands_for_the_seed(tmp_path: Path) -> None:
     cfg = with_lr(0.04)
     folders = [
         write_run(tmp_path, cfg, 1.25, attempt=1),
@@ -148,10 +149,24 @@ def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: P
         write_run(tmp_path, cfg, None, attempt=3),
         write_run(tmp_path, cfg, 1.0, attempt=10, state="crashed", reason="no memory"),
     ]
-    assert latest_row(folders).val_bpb == 1.24
-    assert latest_row([folders[2], folders[3]]).state == "crashed"
-    assert latest_row([folders[2]]).state == "unfinished"
+    assert standing_row(folders).val_bpb == 1.25
+    assert standing_row([folders[2], folders[3]]).state == "crashed"
+    assert standing_row([folders[2]]).state == "unfinished"
     other_name = write_run(tmp_path, replace(cfg, name="renamed"), 1.23)
     # Under another name the number says nothing, but the start does.
-    (other_name / "environment.json").write_text('{"started_at": 1.8e9}')
-    assert latest_row([*folders, other_name]).val_bpb == 1.23
+    for folder in folders:
+        (folder / "environment.json").write_text('{"started_at": 1.8e9}')
+    assert standing_row([*folders, other_name]).val_bpb == 1.23
+
+
+def test_of_several_codes_the_one_at_hand_stands_for_the_seed_else_the_last(tmp_path: Path) -> None:
+    for seed, codes in enumerate((("a", "b", "b", "a"), ("a", own_code(), "b"), ("a", own_code(), own_code(), "b"))):
+        scores = [1.20 + number / 100 for number in range(len(codes))]
+        folders = [
+            write_run(tmp_path, Config(), bpb, seed, attempt=number, code=code)
+            for number, (bpb, code) in enumerate(zip(scores, codes, strict=True), start=1)
+        ]
+        wanted = codes.index(own_code() if own_code() in codes else codes[-1])
+        row = standing_row(folders)
+        assert row.val_bpb == scores[wanted] and len(row.faults) == len(codes) - 1
+        assert any("is of other code than" in said for said in row.faults)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from golf.jobs.cluster.status import RunStatus, counts
 from golf.jobs.cluster.submit import ClusterOrder
-from golf.jobs.sweep.jobs import common_overrides, label
+from golf.jobs.sweep.jobs import common_overrides, label, made_by_other_code
 from golf.run.folder import runs_root
 from golf.settings.config import training_seconds
 from golf.words import counted
@@ -30,6 +30,9 @@ def show_order(order: ClusterOrder, name: str) -> None:
         "refused": len(order.refused),
     }
     print(f"sweep {name}: {', '.join(f'{n} {what}' for what, n in numbers.items() if n or what == 'to submit')}")
+    sent = {job.key for job in order.to_run}
+    for sentence in made_by_other_code(job.key for job in order.jobs if job.key not in sent):
+        print(f"  {sentence}; launch.fresh=true runs them again")
     if not order.to_run:
         return
     cfg = order.to_run[0].cfg

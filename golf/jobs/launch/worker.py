@@ -12,8 +12,10 @@ import traceback
 from pathlib import Path
 
 from golf.errors import GolfError
+from golf.files import DAMAGED
 from golf.idea_folders import place_of, refuse_changed
 from golf.jobs.launch.process import Interrupted, interruptible
+from golf.run.code import THEN, code_of_run, note_edits, own_code
 from golf.run.environment import host_name, machine_kind
 from golf.run.folder import NOT_SCORED, RunFolder
 from golf.run.identity import variant_id
@@ -42,6 +44,7 @@ def run_in_process(folder: RunFolder) -> Result:
     from golf.training.loop.rank import run_rank
     from golf.training.ranks import join_ranks, leave_ranks
 
+    loaded = set(sys.modules) if own_code() == code_of_run(folder.path).split(THEN)[-1] else set()
     torch.set_num_threads(cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc))
     is_first = True
     try:
@@ -57,6 +60,8 @@ def run_in_process(folder: RunFolder) -> Result:
             raise
         result = failed(cfg, folder, error)
     if is_first:
+        with contextlib.suppress(*DAMAGED):
+            note_edits(folder.path, loaded)
         result.host = host_name()
         # Slurm counts the starts before this one.
         result.attempt = 1 + int(os.environ.get("SLURM_RESTART_COUNT", 0))

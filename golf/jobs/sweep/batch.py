@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from golf.errors import GolfError
 from golf.jobs.sweep.display import SweepDisplay
-from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, label
+from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, is_repeated, label, made_by_other_code
 from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
 from golf.jobs.sweep.scheduler import LocalSweep
 from golf.jobs.sweep.shares import shares
@@ -127,6 +127,11 @@ def _announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) 
         "refused": refused,
     }
     print(f"{counted(asked, 'job')}: {', '.join(f'{n} {what}' for what, n in counts.items() if n)}", flush=True)
+    finished = [job.key for job in wanted if job not in to_run]
+    for sentence in made_by_other_code(finished):
+        print(f"  {sentence}; launch.fresh=true runs them again", flush=True)
+    if again := [job for job in to_run if job.cfg.launch.fresh and is_repeated(job.key)]:
+        print(f"  {len(again)} repeat finished runs of the same code, whose first results count in tables", flush=True)
     if to_run:
         fitting = shares(to_run[0].cfg)
         print(f"  {len(fitting)} at once, each with {fitting[0]}; launch.jobs=… changes that", flush=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from golf.files import DAMAGED, parsed, read_plain
 from golf.run.attempts import at_work
-from golf.run.folder import RunFolder, find_run, finished_run
+from golf.run.code import about_change, code_of_run, own_code
+from golf.run.folder import RunFolder, find_run, finished_run, runs_root
 from golf.run.identity import variant_id
 from golf.run.locks import is_locked, run_lock_name
 from golf.settings.config import Config
@@ -87,6 +89,19 @@ def progress_of(key: Key) -> str:
     if is_locked(run_lock_name(*key)) or at_work(*key):
         return RUNNING
     return STOPPED if find_run(*key) else MISSING
+
+
+def made_by_other_code(keys: Iterable[Key]) -> list[str]:
+    """Return sentences about the finished runs among `keys` whose code is not the one at hand."""
+    found = [run for key in keys if (run := find_run(*key)) and finished_run(*key)]
+    codes = Counter(code_of_run(run.path) for run in found)
+    changes = [(n, about_change(code, runs_root())) for code, n in codes.items()]
+    return [f"{n} finished before, by {change}" for n, change in changes if change]
+
+
+def is_repeated(key: Key) -> bool:
+    """Tell whether the run has finished by the code at hand, so that another attempt is a second draw."""
+    return bool(finished_run(*key) and (run := find_run(*key)) and code_of_run(run.path) == own_code())
 
 
 def last_metric(folder: RunFolder) -> dict[str, Any]:

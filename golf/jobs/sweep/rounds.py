@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from golf.errors import GolfError
 from golf.jobs.sweep.batch import Row, run_batch
-from golf.jobs.sweep.jobs import Job, Key, Refused
+from golf.jobs.sweep.jobs import Job, Key, Refused, made_by_other_code
 from golf.jobs.sweep.record import SweepRecord, read_record
 from golf.report.sequential import SequentialPlan, SequentialVerdicts, judge_sequentially
 from golf.report.study import read_study
@@ -37,10 +37,12 @@ def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[R
         [(run["variant_id"], run["seed"]) for run in record.runs if run["variant_id"] in variants] if record else []
     )
     if crashed := [_with_seed(variants[id], seed) for id, seed in before if not finished_run(id, seed)]:
+        _refuse_other_code(variants, plan)
         remade = run_batch(crashed, name=name, rows=rows, first_batch=False, plan=plan.values())
         results |= {job.key: result for job, result in zip(crashed, remade, strict=False)}
     done = decisions(name, variants, plan)
-    jobs = next_round(name, variants, plan, done)
+    if jobs := next_round(name, variants, plan, done):
+        _refuse_other_code(variants, plan)
     if not jobs and before:
         # A sweep that has ended shows its table again, and runs nothing.
         shown = [_with_seed(variants[id], seed) for id, seed in before if finished_run(id, seed)]
@@ -58,6 +60,14 @@ def run_until_decided(asked: Sequence[Job | Refused], *, name: str, rows: list[R
         print(shown_decisions(done, variants, plan), flush=True)
         jobs = next_round(name, variants, plan, done)
     return [results.get(job.key) if isinstance(job, Job) else None for job in asked]
+
+
+def _refuse_other_code(variants: Iterable[str], plan: SequentialPlan) -> None:
+    """Raise `GolfError` if runs that the rounds would take in are of other code: no verdict is made of two codes."""
+    if sentences := made_by_other_code((id, seed) for id in variants for seed in plan.seeds):
+        raise GolfError(
+            f"Of these runs {sentences[0]}. Bring that code back, or give other seeds or another GOLF_RUNS."
+        )
 
 
 def planned(asked: Sequence[Job | Refused], name: str) -> tuple[dict[str, Job], SequentialPlan]:

@@ -41,7 +41,7 @@ def attempt(cfg: Config, state: str | None) -> Path:
     return folder.path
 
 
-def test_a_run_is_its_newest_finished_attempt(runs: Path) -> None:
+def test_a_run_is_its_first_finished_attempt(runs: Path) -> None:
     cfg = configured(0.02)
     key = variant_id(cfg), 1
     assert find_run(*key) is None and progress_of(key) == "missing"
@@ -53,6 +53,10 @@ def test_a_run_is_its_newest_finished_attempt(runs: Path) -> None:
     attempt(cfg, "interrupted")
     assert find_run(*key).path == done and progress_of(key) == "finished"  # type: ignore[union-attr]
     again = attempt(cfg, "diverged")
+    found = finished_run(*key)
+    assert found and found[1].path == done != again and found[0].state == "ok", "a second draw counts nothing"
+    # A result that this version cannot read is none, and a later one takes its place.
+    (done / "result.json").write_text(f'{{"state": "ok", "variant_id": "{key[0]}", "seed": 1}}')
     found = finished_run(*key)
     assert found and found[1].path == again and found[0].state == "diverged"
     assert [f.path for f in attempts(*key)][:2] == [killed, crashed] and len(attempts(*key)) == 5
