@@ -12,9 +12,11 @@ from golf.report.rows import is_number
 
 # event → (values on its x axes and y axes), the same names in every answer
 TRAIN, VALIDATION = "train", "validation"
+READINGS = "readings"  # numbers that techniques log of themselves, by technique/number
+MOST_READINGS = 100  # of one line
 MOST_ADDED_BYTES = 1 << 24  # bytes of a file that one look reads; the next one goes on behind them
 FIELDS = {
-    TRAIN: ("step", "tokens", "train_seconds", "train_loss", "lr_multiplier", "tokens_per_second"),
+    TRAIN: ("step", "tokens", "train_seconds", "train_loss", "lr_multiplier", "tokens_per_second", READINGS),
     VALIDATION: ("step", "tokens", "train_seconds", "val_loss", "val_bpb"),
 }
 
@@ -86,7 +88,7 @@ class MetricsTail:
             return
         if kind in FIELDS:
             values = map(event.get, FIELDS[kind])
-            point = tuple(v if isinstance(v, int | float) and is_number(v) else None for v in values)
+            point = tuple(_numbers(v) if isinstance(v, dict) else _number(v) for v in values)
             if point[0] is not None:
                 self.points[kind].append(point)
         elif kind == "switched_on" and isinstance(event.get("name"), str) and isinstance(step, int):
@@ -104,3 +106,13 @@ class MetricsTail:
     def _forget(self) -> None:
         self.points = {event: [] for event in FIELDS}
         self.switches = []
+
+
+def _number(value: Any) -> int | float | None:
+    return value if isinstance(value, int | float) and is_number(value) else None
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, int | float]:
+    """Return the readings that are numbers; at most `MOST_READINGS`, as a file may hold anything."""
+    kept = itertools.islice(values.items(), MOST_READINGS)
+    return {str(key): number for key, value in kept if (number := _number(value)) is not None}

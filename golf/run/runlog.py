@@ -6,7 +6,7 @@ The log of other ranks than the first writes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,6 +34,8 @@ class RunLog(TrainLog):
         self._last_step, self._last_seconds = 0, 0.0
         # Stages of the training, which are built after the log, put their own count here.
         self.tokens_after = lambda steps: steps * cfg.data.train_batch_tokens
+        # The model is built after the log, too. Its techniques tell numbers of their own.
+        self.readings: Callable[[], dict[str, float]] = dict
 
     def line(self, text: str) -> None:
         _write(self._log, self.folder.train_log, text)
@@ -41,7 +43,7 @@ class RunLog(TrainLog):
     def metric(self, event: str, **values: Any) -> None:
         _write(self._metrics, self.folder.metrics, json.dumps({"event": event, **values}))
 
-    def _metric_at(self, event: str, step: int, seconds: float, **values: float) -> None:
+    def _metric_at(self, event: str, step: int, seconds: float, **values: Any) -> None:
         at = {"step": step, "train_seconds": round(seconds, 4), "tokens": self.tokens_after(step)}
         self.metric(event, **at, **values)
 
@@ -69,7 +71,8 @@ class RunLog(TrainLog):
             self._last_loss = loss
             speed = round(tokens_per_second, 1)
             values = {"train_loss": loss, "lr_multiplier": round(lr_multiplier, 6), "tokens_per_second": speed}
-            self._metric_at("train", step, seconds, **values)
+            readings = self.readings() if self._metrics else {}
+            self._metric_at("train", step, seconds, **values, **({"readings": readings} if readings else {}))
         fraction, left = how_far(self.cfg, step, seconds)
         # The loss of the last logged step: reading another one would wait for the device.
         text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {duration(left)} left"

@@ -325,7 +325,7 @@ def test_a_file_that_was_replaced_by_a_shorter_one_is_read_anew(tmp_path: Path) 
     path.write_text("not json\n[1]\n" + json.dumps({**train_event(1), "train_loss": float("nan")}) + "\n")
     found = tail.since(0, {"train": 9})
     assert found["first"] == {"train": 0, "validation": 0} and found["points"]["train"] == [
-        (100, 51_200, 6.0, None, 1.0, None)
+        (100, 51_200, 6.0, None, 1.0, None, None)
     ]
 
 

@@ -39,10 +39,14 @@ def config_values(folder: Path) -> dict[str, Any]:
 
 
 def history_row(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one line of metrics.jsonl by tracker keys: `train_loss` becomes `train/loss`; axes keep their names."""
+    """Return one line of metrics.jsonl by tracker keys: `train_loss` becomes `train/loss`; axes keep their names.
+
+    Numbers that techniques log of themselves are `readings/NAME/KEY`.
+    """
     prefix = PREFIXES.get(event["event"], event["event"])
+    own = dict(flat({"readings": event.get("readings", {})}))
     names = {key: key if key in AXES else f"{prefix}/{key.removeprefix(f'{prefix}_')}" for key in event}
-    return {names[key]: value for key, value in event.items() if key != "event"}
+    return {names[key]: value for key, value in event.items() if key not in ("event", "readings")} | own
 
 
 def summary_values(folder: Path) -> dict[str, Any]:

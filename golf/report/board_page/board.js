@@ -130,6 +130,7 @@ async function askCurves() {
     const { values } = await ask(`api/curves?${parts.join("&")}`);
     for (const id of ids) curves[id] = joined(curves[id], values[id]);
   }
+  offerReadings(ids);
   const drawn = drawChosen(ids);
   document.body.dataset.points = ids.reduce((sum, id) => sum + curves[id].points.train.length, 0);
   if (!drawn) byId("why").textContent = ids.length ? "The selected runs have no such curve." : "Select runs in the table below to see their curves.";
@@ -140,6 +141,16 @@ async function askCurves() {
     byId("why").textContent = found.values.lines.join("\n");
   }
   byId("why").hidden = Boolean(drawn) && !explains;
+}
+
+/** Offer the numbers that techniques of these runs log of themselves as values of the curves. */
+function offerReadings(ids) {
+  const select = byId("y"), known = new Set([...select.options].map(option => option.value));
+  const told = ids.flatMap(id => curves[id].points.train.slice(-1).flatMap(point => Object.keys(readingsOf(point))));
+  for (const key of new Set([...told, ...(isReading(choice.y) ? [choice.y] : [])])) {
+    if (!known.has(key)) select.add(new Option(key, key));
+  }
+  select.value = choice.y;
 }
 
 const chosenRuns = () => (choice.page ? [choice.page] : [...choice.selected]).filter(id => id in overview.runs).slice(0, MOST_CURVES);
@@ -206,7 +217,7 @@ function readAddress() {
     else choice[key] = kept.get(key) || "";
   }
   if (!(choice.x in AXIS_TITLES)) choice.x = "step";
-  if (!(choice.y in AXIS_TITLES)) choice.y = "train_loss";
+  if (!(choice.y in AXIS_TITLES) && !isReading(choice.y)) choice.y = "train_loss";
   choice.selected = new Set(kept.getAll("run"));
   if (!kept.has("sweep") && overview.sweeps.some(sweep => sweep.runs.length || saved)) choice.sweep = overview.sweeps[0].name;
   follows = !choice.selected.size;

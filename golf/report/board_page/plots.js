@@ -17,7 +17,7 @@ const AXIS_TITLES = {
   tokens_per_second: "tokens per second",
 };
 const FIELDS = {
-  train: ["step", "tokens", "train_seconds", "train_loss", "lr_multiplier", "tokens_per_second"],
+  train: ["step", "tokens", "train_seconds", "train_loss", "lr_multiplier", "tokens_per_second", "readings"],
   validation: ["step", "tokens", "train_seconds", "val_loss", "val_bpb"],
 };
 
@@ -203,7 +203,7 @@ function drawCurves(groups, choice) {
       named.add(mark.name);
     }
   });
-  const x = AXIS_TITLES[choice.x], y = AXIS_TITLES[choice.y];
+  const x = AXIS_TITLES[choice.x], y = AXIS_TITLES[choice.y] || plotText(choice.y);
   draw("curves", traces, {
     revision: [choice.x, choice.y, choice.logX, choice.logY].join(),
     x: { title: { text: x }, type: choice.logX ? "log" : "linear", exponentformat: "SI" },
@@ -224,10 +224,16 @@ function curveOf(run, choice) {
   const event = FIELDS.validation.indexOf(choice.y) > 2 ? "validation" : "train";
   const xAt = FIELDS[event].indexOf(choice.x === "bytes" ? "tokens" : choice.x), yAt = FIELDS[event].indexOf(choice.y);
   const factor = choice.x === "bytes" ? run.bytes_per_token : 1;
-  const points = factor ? run.points[event].filter(p => p[xAt] !== null && p[yAt] !== null) : [];
-  const kept = points.filter(p => (!choice.logX || p[xAt] > 0) && (!choice.logY || p[yAt] > 0));
-  return { x: kept.map(p => p[xAt] * factor), y: smoothed(kept.map(p => p[yAt]), choice.smooth), steps: kept.map(p => p[0]) };
+  const valueOf = isReading(choice.y) ? p => readingsOf(p)[choice.y] : p => p[yAt];
+  const points = factor ? run.points[event].filter(p => hasValue(p[xAt]) && hasValue(valueOf(p))) : [];
+  const kept = points.filter(p => (!choice.logX || p[xAt] > 0) && (!choice.logY || valueOf(p) > 0));
+  return { x: kept.map(p => p[xAt] * factor), y: smoothed(kept.map(valueOf), choice.smooth), steps: kept.map(p => p[0]) };
 }
+
+/** Tell whether a value to draw is a number that a technique logs of itself, `technique/number`. */
+const isReading = key => key.includes("/");
+
+const readingsOf = point => point[FIELDS.train.indexOf("readings")] || {};
 
 /** Return the exponential moving average with weight `keep` of the past, corrected for its start. */
 function smoothed(values, keep) {

@@ -35,6 +35,7 @@ from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
 from golf.training.loop.plausible import implausible_score
 from golf.training.loop.proofs import failed_proofs
+from golf.training.loop.readings import readings_of
 from golf.training.loop.run_parts import (
     calibrate_trained,
     log_header,
@@ -89,7 +90,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
     try_kernel(ranks.device, cfg.model)
     if cfg.eval.documents:
         try_documents(ranks.device, cfg.model)
-    log.tokens_after = state.stages.tokens_after
+    log.tokens_after, log.readings = state.stages.tokens_after, readings_of(cfg, state.model)
     log_header(log, str(folder.train_log), dataset, state)
     run = _Run(cfg, folder, ranks, log, dataset, state, Scorer(cfg, dataset, ranks))
     # Said now, too: a disk that is too small ends the run behind its training.

@@ -28,6 +28,7 @@ from golf.training.model.rotary import apply_rotary
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 AttendVarying = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
+KeyHook = Callable[["CausalSelfAttention", Tensor, Context], Tensor]
 ValueHook = Callable[["CausalSelfAttention", Tensor, Context], Tensor]
 OutputHook = Callable[["CausalSelfAttention", Tensor, Tensor, Tensor], Tensor]
 FLASH_MODULES = {"fa2": "flash_attn", "fa3": "flash_attn_interface"}
@@ -187,9 +188,9 @@ class CausalSelfAttention(nn.Module):
     """Attention with RMS-normalised queries and keys per head and a learned gain per query head.
 
     Slots: `core` (attn, q, k, v, context → y: which tokens attend to which), `project`, and the fields of `qk_norm`.
-    Hooks by phase: `value_hooks` (attn, v, context → v; terms are added before layers are mixed) and `output_hooks`
-    (attn, y, v, x → y; the own value is excluded before heads are gated), with y `[B, T, H, D]`, v `[B, T, K, D]` and x
-    the normalised input.
+    Hooks by phase: `key_hooks` (attn, k, context → k, before norm and rotary), `value_hooks` (attn, v, context → v;
+    in both terms are added before layers are mixed) and `output_hooks` (attn, y, v, x → y; the own value is excluded
+    before heads are gated), with y `[B, T, H, D]`, k and v `[B, T, K, D]` and x the normalised input.
     """
 
     def __init__(self, cfg: ModelConfig):
@@ -204,6 +205,7 @@ class CausalSelfAttention(nn.Module):
         self.attend = kernel(cfg)
         self.core: Callable[[CausalSelfAttention, Tensor, Tensor, Tensor, Context], Tensor] = attend_to_all
         self.project: Callable[..., tuple[Tensor, Tensor, Tensor]] = project_separately
+        self.key_hooks: dict[str, list[KeyHook]] = {"add": [], "mix": []}
         self.value_hooks: dict[str, list[ValueHook]] = {"add": [], "mix": []}
         self.output_hooks: dict[str, list[OutputHook]] = {"exclude": [], "gate": []}
 
@@ -212,6 +214,8 @@ class CausalSelfAttention(nn.Module):
         # A visit may have control vectors of its own; the matrices are always the layer's.
         layer = context.layer.attn if has_routes() and context.layer else self
         q, k, v = (t.view(heads) for t in layer.project(layer, x, active))
+        for mix in in_order(self.key_hooks) if is_used("key_hooks") else ():
+            k = mix(self, k, context)
         for mix in in_order(self.value_hooks) if is_used("value_hooks") else ():
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.

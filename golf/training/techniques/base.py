@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -130,6 +130,10 @@ class Technique:
 
     def before_step(self, model: GPT, progress: Progress) -> None:
         """Write the values of this step into buffers of `model`."""
+
+    def readings(self, model: GPT) -> Mapping[str, float | Tensor]:
+        """Return numbers of its own by name, such as a decay or a gate's mean. They are read at each logged step."""
+        return {}
 
     def matrix_rule(self, rule: MatrixRule, cfg: Config) -> MatrixRule:
         """Return `rule`, what becomes of the gradients of matrices, with this technique's part added."""
