@@ -15,7 +15,8 @@ from scipy.special import ndtri, stdtrit
 
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
-from golf.report.comparison import CODE_MAY_BE, MACHINE_MAY_BE, NOT_COMPARABLE, compare
+from golf.report.comparison import CODE_MAY_BE, NOT_COMPARABLE, compare
+from golf.report.machines import MACHINE_MAY_BE
 from golf.report.rows import REFUSED
 from golf.report.seed_noise import pooled_unless_wider
 from golf.report.statistics import ONE_SEED, PAIRED, WELCH, Comparison, Samples

@@ -19,7 +19,6 @@ from scipy.special import betaincinv, nctdtr, ndtr, ndtri, stdtr, stdtrit
 from golf.errors import GolfError
 
 WELCH, ONE_SAMPLE, PAIRED, KNOWN_SIGMA = "Welch", "one-sample", "paired", "given sd"
-MACHINE_TERM = "least-squares, with a term for each machine,"
 NO_SPREAD = "every seed scored the same: no spread to test against"
 ONE_SEED = "one seed"  # reason for no test: one score has no standard deviation
 MOST_SEEDS = 10_000
@@ -86,24 +85,6 @@ def paired(variant: Mapping[str, float], reference: Mapping[str, float]) -> Comp
     # A paired test is a one-sample test of the differences.
     comparison = one_sample(differences, 0.0)
     return Comparison(comparison.difference, comparison.standard_error, comparison.df, PAIRED)
-
-
-def least_squares(hosts: Sequence[str], count: int, scores: Sequence[float]) -> Comparison:
-    """Compare variants that share machines: fit score = machine + variant, and return the variant's term.
-
-    `hosts` are the machines of the `scores`, of which the first `count` are the variant's.
-    """
-    names = sorted(set(hosts))
-    design = np.array([[i < count, *(host == name for name in names)] for i, host in enumerate(hosts)], dtype=float)
-    if (df := len(scores) - design.shape[1]) < 1:
-        raise GolfError(f"{len(scores)} runs on {len(names)} machines do not tell variant and machine apart")
-    inverse = np.linalg.inv(design.T @ design)
-    coefficients = inverse @ design.T @ np.asarray(scores)
-    residuals = np.asarray(scores) - design @ coefficients
-    error = math.sqrt(float(residuals @ residuals) / df * float(inverse[0, 0]))
-    if error <= ROUNDING:
-        raise GolfError(NO_SPREAD)
-    return Comparison(float(coefficients[0]), error, df, MACHINE_TERM)
 
 
 def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, sigma: float) -> Comparison:

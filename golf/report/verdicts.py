@@ -114,15 +114,12 @@ def ranking(
     is worse than the `reference` is not the best, nor is a reference that something is better than. Where the lost runs
     make the rest a selection, a variant is not the best unless all are so, and ties with nothing.
     """
-    means = {v.id: mean for v in variants if (mean := v.mean(score)) is not None}
+    means = fitted_means(variants, verdicts, reference, score)
     scored = [v for v in variants if v.id in means]
     selections = {v.id for v in scored if v.lost_share > MOST_LOST}
     beaten = {id for id, verdict in verdicts.items() if verdict.kind == WORSE}
     if isinstance(reference, Variant):
         beaten |= {reference.id} if any(v.kind in IMPROVED for v in verdicts.values()) else set()
-        # With a term for each machine the difference is the fit's, and the means contain the machines.
-        fitted = {id: v.difference_bpb for id, v in verdicts.items() if v.comparison and v.difference_bpb is not None}
-        means |= {id: means[reference.id] + difference for id, difference in fitted.items() if id in means}
     left = [v for v in scored if v.id not in beaten]
     candidates = [v for v in left if v.id not in selections] or left
     # One seed may be lucky, and nothing would tell.
@@ -142,6 +139,20 @@ def ranking(
     tied = {id for id in tested if not decided.get(id, id not in tied)}
     unbeaten = {v.id for v in candidates} - (tested.keys() - tied)
     return Ranking(best, tied - selections, tested.keys() - (tied & selections), unbeaten)
+
+
+def fitted_means(
+    variants: Sequence[Variant], verdicts: Mapping[str, Verdict], reference: Variant | float | None, score: str
+) -> dict[str, float]:
+    """Return the mean of each variant with a score, by id: the reference's and the difference where one was tested.
+
+    With a term for each machine the difference is the fit's, and the mean of the scores contains the machines.
+    """
+    means = {v.id: mean for v in variants if (mean := v.mean(score)) is not None}
+    if isinstance(reference, Variant) and reference.id in means:
+        fitted = {id: v.difference_bpb for id, v in verdicts.items() if v.comparison and v.difference_bpb is not None}
+        means |= {id: means[reference.id] + difference for id, difference in fitted.items() if id in means}
+    return means
 
 
 def measured(variant: Variant, reference: Variant | float, score: str, fitted: float | None = None) -> Verdict:

@@ -10,6 +10,7 @@ from golf.bits import nats_per_token
 from golf.errors import GolfError
 from golf.report.comparison import compare
 from golf.report.findings import judged
+from golf.report.machines import MACHINE_MAY_BE
 from golf.report.remarks import remarks_on
 from golf.report.rows import IMPORTED, OWN, UNFINISHED, RunRow
 from golf.report.statistics import detection_power, smallest_difference
@@ -216,7 +217,7 @@ def test_a_machine_for_each_variant_gives_no_verdict() -> None:
     there = variant("a", [1.1, 1.1001, 1.1002], machine="8× H100")
     found = judge([there], here, HOUSE)["a"]
     assert found.kind == NO_VERDICT and found.difference_bpb is not None
-    assert found.reason == "its runs are from 8× H100, the reference's from 8× A100: the machine may be the cause"
+    assert found.reason == f"its runs are from 8× H100, the reference's from 8× A100: {MACHINE_MAY_BE}"
     spread = replace(there, rows=(replace(there.rows[0], machine="8× A100"), *there.rows[1:]))
     assert judge([spread], here, HOUSE)["a"].kind == BETTER
     slow = replace(there, rows=tuple(replace(r, machine="8× A100", slowdown=1.35) for r in there.rows))
