@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,12 @@ class Fit(Comparison):
 
     sd: float  # standard deviation of the residuals, bits per byte
     sd_df: int  # its degrees of freedom
+    variance: float  # of the difference, for residuals with a variance of 1
+
+    @property
+    def of_residuals(self) -> Comparison:
+        """Return the same difference by one standard deviation for both sides."""
+        return replace(self, standard_error=self.sd * math.sqrt(self.variance), df=self.sd_df)
 
 
 def check_machines(variant: Variant, reference: Variant) -> None:
@@ -97,14 +103,16 @@ def least_squares(places: Sequence[str], count: int, scores: Sequence[float], te
     sd, sd_df = math.sqrt(float(residuals @ residuals) / df), round(df)
     error = sd * math.sqrt(float(inverse[0, 0]))
     own = [_within(places[side], y[side]) for side in (slice(count), slice(count, None))]
-    if min(known[1] for known in own) >= FEWEST_DF:
+    told = sorted(known[1] for known in own)
+    # One degree of freedom is better than the spread of the other side, which may be another.
+    if told[0] >= FEWEST_DF or 0 < told[0] < told[1]:
         parts = [known[0] ** 2 * float(w @ w) for known, w in zip(own, np.split(weights, [count]), strict=True)]
         error = math.sqrt(sum(parts))
         below = sum(part**2 / known[1] for part, known in zip(parts, own, strict=True))
         df = sum(parts) ** 2 / below if below else df
     if error <= ROUNDING:
         raise GolfError(NO_SPREAD)
-    return Fit(float(weights @ y), error, df, test, sd, sd_df)
+    return Fit(float(weights @ y), error, df, test, sd, sd_df, float(inverse[0, 0]))
 
 
 def _within(places: Sequence[str], scores: Iterable[float]) -> tuple[float, int]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from golf.report.findings import Findings
+from golf.report.losses import counts_losses
 from golf.report.machines import TERMS
-from golf.report.power import about_power, noise_among
+from golf.report.power import about_power, comparison_of, noise_among
 from golf.report.rows import EDITED, IMPORTED
 from golf.report.statistics import KNOWN_SIGMA, ONE_SEED, luck_of_the_best
 from golf.report.study import Study
-from golf.report.variants import compared_before
+from golf.report.variants import Variant, compared_before
 from golf.words import counted, listed, significant
 
 MOST_NAMES = 4  # machines that a remark names
@@ -93,6 +94,10 @@ def _about_noise(findings: Findings) -> Iterable[str]:
     verdicts = findings.verdicts.values()
     if findings.sigma and any(v.comparison and v.comparison.test == KNOWN_SIGMA for v in verdicts):
         yield f"Where seeds are too few, the standard deviation is the given {findings.sigma:g} bpb."
+    judged = [(v, c) for v in findings.study.variants if (c := comparison_of(findings, v))]
+    of_reference = [findings.reference] if isinstance(findings.reference, Variant) else []
+    if any(counts_losses(c, side) for v, c in judged for side in (v, *of_reference)):
+        yield "p counts lost runs as the worst, by an exact test of ranks; means and intervals are of the rest."
     if any(v.comparison and v.comparison.test in TERMS for v in verdicts):
         yield "A difference with terms for machines is that of the fit; sd and the means contain the machines."
     if any(v.comparison is None and v.reason == ONE_SEED for v in verdicts):

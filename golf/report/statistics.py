@@ -95,6 +95,33 @@ def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, si
     return Comparison(_mean(variant) - float(np.mean(reference)), error, math.inf, KNOWN_SIGMA)
 
 
+def rank_sum_p(lower: Sequence[float], higher: Sequence[float]) -> float:
+    """Return the one-sided p of Wilcoxon's exact rank-sum test that `lower` is lower; equal scores share their rank."""
+    ranks = _doubled_ranks([*lower, *higher])
+    # Number of ways to choose so many of the ranks with this sum.
+    ways = np.zeros((len(lower) + 1, sum(ranks) + 1))
+    ways[0, 0] = 1
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, :-rank]
+    return float(ways[-1, : sum(ranks[: len(lower)]) + 1].sum() / ways[-1].sum())
+
+
+def signed_rank_p(differences: Sequence[float]) -> float:
+    """Return the one-sided p of Wilcoxon's exact signed-rank test that the differences lie below 0."""
+    ranks = _doubled_ranks([abs(difference) for difference in differences])
+    ways = np.zeros(sum(ranks) + 1)
+    ways[0] = 1
+    for rank in ranks:
+        ways[rank:] += ways[:-rank]
+    above = sum(rank for rank, difference in zip(ranks, differences, strict=True) if difference >= 0)
+    return float(ways[: above + 1].sum() / ways.sum())
+
+
+def _doubled_ranks(values: Sequence[float]) -> list[int]:
+    """Return twice the rank of each value: the mean rank of equal ones, doubled, is a whole number."""
+    return [2 * sum(y < x for y in values) + sum(y == x for y in values) + 1 for x in values]
+
+
 def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:
     """Return the p values corrected for multiple comparisons (Holm 1979), in the order given.
 
