@@ -11,11 +11,14 @@ import argparse
 
 import numpy as np
 
-from bench.simulation import Setting, fixed_power, fixed_seeds, judged_again, simulate
+from bench.simulation import Setting, fixed_false_better, fixed_power, fixed_seeds, judged_again, simulate
 from golf.settings.composition import rules_named
 
 # Improvement in standard deviations → rounds that find it about 80 % of the time.
 ROUNDS = {1.0: 34, 2.0: 10, 3.0: 6, 4.0: 5}
+OWN_MACHINES = ("two machines of its own in turn", "all but one on one machine of its own")
+SHARED_MACHINES = ("two machines in opposite shares", "four machines in turn", "each run on a machine of its own")
+FEW_OF_A_KIND, MANY_OF_A_KIND = "1 of 5 on the reference's machine", "4 of 5 on the reference's machine"
 NOISY = (("3 times", 3.0), ("a third", 1 / 3), ("a tenth", 0.1))
 SETTINGS = (
     *(Setting(f"equal, {k} variants", k, 0.0) for k in (2, 3, 6)),
@@ -29,6 +32,41 @@ SETTINGS = (
         Setting(f"equal, {k} variants, reference {said} as noisy", k, 0.0, sd_ratio=ratio)
         for k in (2, 3, 6)
         for said, ratio in NOISY
+    ),
+    *(
+        Setting(f"equal, {k} variants, {layout}", k, 0.0, layout=layout)
+        for k in (2, 3, 6)
+        for layout in (*OWN_MACHINES, *SHARED_MACHINES)
+    ),
+    *(
+        Setting(f"equal, {k} variants, kind by {g:g} sd, {FEW_OF_A_KIND}", k, 0.0, layout=FEW_OF_A_KIND, kind_gain_sd=g)
+        for k in (2, 3, 6)
+        for g in (1.0, 2.0)
+    ),
+    *(
+        Setting(f"equal, 3 variants, reference {said} as noisy, {layout}", 3, 0.0, sd_ratio=ratio, layout=layout)
+        for said, ratio in NOISY
+        for layout in SHARED_MACHINES[:2]
+    ),
+)
+# Sweeps of a fixed size in which the machines could pass for a difference.
+ON_MACHINES = (
+    *(
+        Setting(f"{k} variants, {n} seeds, {layout}", k, 0.0, looks=n, layout=layout)
+        for layout in (*OWN_MACHINES, *SHARED_MACHINES)
+        for k, n in ((2, 3), (2, 5), (4, 5))
+    ),
+    *(
+        Setting(f"{k} variants, 5 seeds, kind by {g:g} sd, {layout}", k, 0.0, looks=5, layout=layout, kind_gain_sd=g)
+        for layout in (FEW_OF_A_KIND, MANY_OF_A_KIND)
+        for k in (2, 4)
+        for g in (1.0, 2.0)
+    ),
+    *(
+        Setting(f"2 variants, {n} seeds, reference {said} as noisy, {layout}", 2, 0.0, r, looks=n, layout=layout)
+        for layout in (*SHARED_MACHINES[:2], FEW_OF_A_KIND)
+        for n in (3, 5)
+        for said, r in NOISY
     ),
 )
 AGAIN = tuple(Setting(f"best of 9 equal variants again, {n} seeds", 10, 0.0, looks=n) for n in (3, 5))
@@ -56,6 +94,9 @@ def main() -> None:
             f"{fixed[0]} | {fixed[1]} |",
             flush=True,
         )
+    for setting in (s for s in ON_MACHINES if args.only in s.name):
+        wrong = fixed_false_better(setting, rules, args.sweeps, rng)
+        print(f"| {setting.name} | {wrong:.3f} | | | {setting.variants * setting.looks} | | | |", flush=True)
     for setting in (s for s in AGAIN if args.only in s.name):
         wrong = judged_again(setting, rules, args.sweeps, rng)
         print(f"| {setting.name} | {wrong:.3f} | | | {2 * setting.looks} | | | |", flush=True)

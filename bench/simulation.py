@@ -6,7 +6,7 @@ Scores are drawn, not trained. They go through the code that judges real sweeps:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,17 @@ from golf.settings.config import RulesConfig
 SD = 0.0007  # standard deviation between seeds of the public records, bits per byte
 MEAN = 1.1
 BYTES_PER_TOKEN = 2.43593  # FineWeb at vocabulary 1024
+MACHINE_SD = 1.3  # standard deviation between machines of one kind in those between seeds
+# Name → number of the machine on which a variant runs its k-th seed of n; variant 0 is the reference.
+LAYOUTS: dict[str, Callable[[int, int, int], int]] = {
+    "each run on a machine of its own": lambda variant, k, n: variant * n + k,
+    "two machines of its own in turn": lambda variant, k, n: 2 * variant + k % 2,
+    "all but one on one machine of its own": lambda variant, k, n: 2 * variant + (k == n - 1),
+    "two machines in opposite shares": lambda variant, k, n: (k % 5 == 0) ^ (variant > 0),
+    "four machines in turn": lambda variant, k, n: (variant + k) % 4,
+    "4 of 5 on the reference's machine": lambda variant, k, n: int(variant > 0 and k % 5 == 4),
+    "1 of 5 on the reference's machine": lambda variant, k, n: int(variant > 0 and k % 5 > 0),
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,12 @@ class Setting:
     effect_sd: float | None = None  # improvement worth finding in standard deviations; None = what the last look finds
     sd: float = SD  # standard deviation between seeds, bits per byte
     bytes_per_token: float = BYTES_PER_TOKEN
+    layout: str = ""  # key of LAYOUTS; empty if no run tells its machine and all are alike
+    kind_gain_sd: float | None = None  # machine 1 is of a kind that is better by so many standard deviations
+
+    def machine(self, variant: int, k: int) -> int:
+        """Return the number of the machine on which the variant runs its k-th seed."""
+        return LAYOUTS[self.layout](variant, k, self.looks)
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,15 @@ def fixed_power(setting: Setting, rules: RulesConfig, seeds: int, sweeps: int, r
     return found / sweeps
 
 
+def fixed_false_better(setting: Setting, rules: RulesConfig, sweeps: int, rng: np.random.Generator) -> float:
+    """Return how often some variant is falsely better in sweeps of a fixed size, with a run for each look."""
+    wrong = 0
+    for scores in _drawn(setting, sweeps, rng):
+        variants = [_variant(i, row, setting) for i, row in enumerate(scores)]
+        wrong += any(verdict.kind == BETTER for verdict in judge(variants, variants[0], rules).values())
+    return wrong / sweeps
+
+
 def judged_again(setting: Setting, rules: RulesConfig, sweeps: int, rng: np.random.Generator) -> float:
     """Return how often the best variant of a sweep is falsely better in a second sweep of it, on the same runs."""
     wrong = 0
@@ -106,7 +132,20 @@ def _drawn(setting: Setting, sweeps: int, rng: np.random.Generator) -> Iterator[
     means = np.full((setting.variants, 1), MEAN)
     means[1] -= setting.gain_sd * setting.sd
     for _ in range(sweeps):
-        yield means + sd * rng.standard_normal((setting.variants, setting.looks))
+        yield means + sd * rng.standard_normal((setting.variants, setting.looks)) + _of_machines(setting, rng)
+
+
+def _of_machines(setting: Setting, rng: np.random.Generator) -> np.ndarray:
+    """Return what the machines add to the scores, in bits per byte."""
+    places = np.zeros((setting.variants, setting.looks), dtype=int)
+    if not setting.layout:
+        return places
+    for variant, k in np.ndindex(places.shape):
+        places[variant, k] = setting.machine(variant, k)
+    of_each = MACHINE_SD * rng.standard_normal(places.max() + 1)
+    if setting.kind_gain_sd is not None:
+        of_each = np.array([0.0, -setting.kind_gain_sd])
+    return setting.sd * of_each[places]
 
 
 def _variant(number: int, scores: Sequence[float], setting: Setting) -> Variant:
@@ -114,6 +153,7 @@ def _variant(number: int, scores: Sequence[float], setting: Setting) -> Variant:
         # Equal scores before quantization are the sign of a shared checkpoint.
         before = MEAN + seed * setting.sd if setting.pairs else None
         after = bpb + (before - MEAN if before else 0.0)
+        place = f"m{setting.machine(number, seed - 1)}" if setting.layout else None
         return RunRow(
             str(number),
             str(number),
@@ -123,6 +163,8 @@ def _variant(number: int, scores: Sequence[float], setting: Setting) -> Variant:
             val_bpb=after,
             bytes_per_token=setting.bytes_per_token,
             data="text",
+            machine=None if setting.kind_gain_sd is None else place,
+            host=place if setting.kind_gain_sd is None else None,
         )
 
     rows = tuple(row(seed, float(bpb)) for seed, bpb in enumerate(scores, start=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import io
+import math
 import os
 import stat
 import sys
@@ -29,6 +30,11 @@ def listed(items: Sequence[object], at_most: int = 4) -> str:
     """Return the first items and the number of the others, such as `a, b, c, d and 2 more`."""
     first = ", ".join(str(item) for item in items[:at_most])
     return first + (f" and {len(items) - at_most} more" if len(items) > at_most else "")
+
+
+def significant(value: float, decimals: int = 4) -> str:
+    """Return a number with these decimals, or with as many as show its first two digits, such as `0.000012`."""
+    return f"{value:.{decimals if not value else max(decimals, 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def as_override(value: Any) -> str:

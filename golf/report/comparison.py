@@ -1,8 +1,6 @@
 """Comparison of two variants, or of a variant with a published score: what compares, and by which test.
 
-Under a clock the speed of a machine is part of the score: machines of one kind scatter by 0.0009 bpb in the public
-records. Seeds that are spread over machines carry that noise in their own scatter. Seeds that all ran on one machine
-hide it. A published score is a mean of few runs, whose noise counts as much as that of one's own runs.
+A published score is a mean of few runs, whose noise counts as much as that of one's own runs.
 """
 
 from __future__ import annotations
@@ -12,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from golf.errors import GolfError
+from golf.report.machines import by_machine, check_machines
 from golf.report.rows import OWN
-from golf.report.statistics import Comparison, is_constant, known_sigma, least_squares, one_sample, paired, welch
+from golf.report.statistics import Comparison, is_constant, known_sigma, one_sample, paired, welch
 from golf.report.texts import OLDER_SCORES, OWN_TEXT, PUBLISHED_ON, shown_text
 from golf.report.variants import SCORES, WAYS, Variant
 from golf.run.code import THEN
 from golf.words import listed
 
 CODE_MAY_BE = "a difference may be the code's"  # end of the reason where edits were made between runs
-MACHINE_MAY_BE = "the machine may be the cause"  # end of the reason where no machine ran both
 NOT_COMPARABLE = "not comparable"
 # Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed does not make a pair.
 NO_PAIR = "two trainings are no pair even with the same seed: use Welch's test"
@@ -87,8 +85,8 @@ def compare(
         return paired(*both)
     # A pair shares its training. Separate trainings under a clock depend on the machine.
     check_machines(variant, reference)
-    better = _with_few_seeds(scores, of_reference, sigma) or _by_host(variant, reference, score)
-    return better or welch(scores, of_reference)
+    fitted = _with_few_seeds(scores, of_reference, sigma) or by_machine(variant, reference, score)
+    return fitted or welch(scores, of_reference)
 
 
 def why_no_pairs(variant: Variant, reference: Variant) -> str:
@@ -179,36 +177,6 @@ def check_code(variant: Variant, reference: Variant | float) -> None:
     codes = {code for side in sides for code in side.known("code_digest")}
     if len(codes) > 1 or THEN in "".join(codes):
         raise GolfError(f"the code that ran is {listed(sorted(codes))}: {CODE_MAY_BE}")
-
-
-def check_machines(variant: Variant, reference: Variant) -> None:
-    """Raise `GolfError` if no kind of machine ran both, so that a difference may be the machines'."""
-    # Imported records spell the same machine in other ways.
-    if any(row.source != OWN for v in (variant, reference) for row in v.counted):
-        return
-    if variant.machines and reference.machines:
-        _check_shared(variant.machines, reference.machines)
-
-
-def _check_shared(mine: set[str], other: set[str]) -> None:
-    if not mine & other:
-        names = [" and ".join(sorted(of_side)) for of_side in (mine, other)]
-        raise GolfError(f"its runs are from {names[0]}, the reference's from {names[1]}: {MACHINE_MAY_BE}")
-
-
-def _by_host(variant: Variant, reference: Variant, score: str) -> Comparison | None:
-    """Compare with a term for each machine if one of the two ran on one machine only, and the other elsewhere, too.
-
-    The result is None where an ordinary test will do: all runs are from one machine, both are spread over machines, or
-    no run of one of them tells its machine. A single run that does not is taken to be from a machine of its own.
-    Raises `GolfError` if the machine may be the cause of a difference.
-    """
-    hosts = [[row.host or f"unknown, {v.id}" for row in v.scored(score)] for v in (variant, reference)]
-    mine, other = ({row.host for row in v.scored(score) if row.host} for v in (variant, reference))
-    if set(hosts[0]) == set(hosts[1]) or min(len(mine), len(other)) != 1:
-        return None
-    _check_shared(mine, other)
-    return least_squares([*hosts[0], *hosts[1]], len(hosts[0]), [*variant.scores(score), *reference.scores(score)])
 
 
 def _check_one_text(variant: Variant, whose: str) -> None:

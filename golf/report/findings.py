@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from golf.report.sequential import judge_sequentially
 from golf.report.statistics import known_sigma, one_sample
 from golf.report.study import Study
 from golf.report.variants import SCORES, Variant
-from golf.report.verdicts import NOT_SEPARABLE, Ranking, Verdict, judge, ranking
+from golf.report.verdicts import NOT_SEPARABLE, Ranking, Verdict, fitted_means, judge, ranking
 from golf.settings.config import RulesConfig
 
 SCORE_TITLES = {name: f"{name.replace('_', '-')} bpb" for name in SCORES} | {"ttt": "TTT bpb"}
@@ -45,8 +46,8 @@ class Findings:
     @property
     def variants(self) -> list[Variant]:
         """Return the variants, best first; those without a score come last, in the order they were asked for."""
-        means = {v.id: v.mean(self.score) for v in self.study.variants}
-        return sorted(self.study.variants, key=lambda v: (means[v.id] is None, means[v.id] or 0.0))
+        means = fitted_means(self.study.variants, self.verdicts, self.reference, self.score)
+        return sorted(self.study.variants, key=lambda v: means.get(v.id, math.inf))
 
 
 def judged(

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
 
-import numpy as np
-
-from golf.bits import nats_per_token
-from golf.report.comparison import why_no_pairs
 from golf.report.findings import Findings
+from golf.report.losses import counts_losses
+from golf.report.machines import TERMS
+from golf.report.power import about_power, comparison_of, noise_among
 from golf.report.rows import EDITED, IMPORTED
-from golf.report.statistics import (
-    KNOWN_SIGMA,
-    MACHINE_TERM,
-    MOST_SD,
-    ONE_SEED,
-    PAIRED,
-    Comparison,
-    luck_of_the_best,
-    pooled_sd,
-    smallest_difference,
-)
+from golf.report.statistics import KNOWN_SIGMA, ONE_SEED, luck_of_the_best
 from golf.report.study import Study
 from golf.report.variants import Variant, compared_before
-from golf.report.verdicts import SAME_TOKENIZER, margin_bpb
-from golf.words import counted, listed
+from golf.words import counted, listed, significant
 
 MOST_NAMES = 4  # machines that a remark names
 MANY = 3  # number of variants that may be equal, from which on a remark says that chance flatters the best
@@ -109,79 +94,15 @@ def _about_noise(findings: Findings) -> Iterable[str]:
     verdicts = findings.verdicts.values()
     if findings.sigma and any(v.comparison and v.comparison.test == KNOWN_SIGMA for v in verdicts):
         yield f"Where seeds are too few, the standard deviation is the given {findings.sigma:g} bpb."
-    if any(v.comparison and v.comparison.test == MACHINE_TERM for v in verdicts):
-        yield "A difference with a term for each machine is that of the fit; the means contain the machines."
+    judged = [(v, c) for v in findings.study.variants if (c := comparison_of(findings, v))]
+    of_reference = [findings.reference] if isinstance(findings.reference, Variant) else []
+    if any(counts_losses(c, side) for v, c in judged for side in (v, *of_reference)):
+        yield "p counts lost runs as the worst, by an exact test of ranks; means and intervals are of the rest."
+    if any(v.comparison and v.comparison.test in TERMS for v in verdicts):
+        yield "A difference with terms for machines is that of the fit; sd and the means contain the machines."
     if any(v.comparison is None and v.reason == ONE_SEED for v in verdicts):
         yield "One seed has no standard deviation: run more (seed=1,2,3), or borrow one with --sigma."
-    yield from _about_power(findings)
-
-
-def _about_power(findings: Findings) -> Iterable[str]:
-    """Say which improvements would have been found, for trainings and for pairs."""
-    if findings.looks is not None:
-        return  # the verdicts of a sequential sweep name what they exclude
-    verdicts, reference = findings.verdicts, findings.reference
-    own_sd = [v for v in findings.study.variants if _test_of(findings, v) not in ("", KNOWN_SIGMA)]
-    trained = [v for v in own_sd if _test_of(findings, v) != PAIRED]
-    samples = [v.scores(findings.score) for v in trained]
-    if samples and isinstance(reference, Variant):
-        samples.append(reference.scores(findings.score))
-    # One seed is compared by terms for each machine, but it tells nothing of the spread.
-    samples = [x for x in samples if len(x) > 1]
-    if (pooled := pooled_sd(samples)) is not None:
-        count = min(map(len, samples))
-        # A published mean of few runs adds its noise to that of the runs here.
-        noise = findings.published.factor(pooled[0], count) * pooled[0] if findings.published else pooled[0]
-        smallest = _smallest(findings, noise, count, trained, one_sample=isinstance(reference, float))
-        yield _power_sentence("Seeds scatter", f"{count} seeds each", *pooled, smallest, findings)
-    if pairs := [(v, c) for v in own_sd if (c := verdicts[v.id].comparison) and c.test == PAIRED]:
-        # The noise of a paired test is that of the differences, which lacks the noise between trainings.
-        sigma, df = _sd_of_pairs([c for _, c in pairs])
-        count = round(min(c.df for _, c in pairs)) + 1
-        smallest = _smallest(findings, sigma, count, [v for v, _ in pairs], one_sample=True)
-        yield _power_sentence("Differences within pairs scatter", f"{count} pairs", sigma, df, smallest, findings)
-
-
-def _test_of(findings: Findings, variant: Variant) -> str:
-    """Return the test that compared the variant with the reference; empty if there was none."""
-    verdict = findings.verdicts.get(variant.id)
-    return verdict.comparison.test if verdict and verdict.comparison else ""
-
-
-def _sd_of_pairs(comparisons: Sequence[Comparison]) -> tuple[float, int]:
-    """Return the pooled standard deviation of the differences of paired comparisons and its degrees of freedom."""
-    df = sum(c.df for c in comparisons)
-    # The squared standard error is the variance over the number of pairs, which is df + 1.
-    return math.sqrt(sum(c.standard_error**2 * (c.df + 1) * c.df for c in comparisons) / df), round(df)
-
-
-def _smallest(findings: Findings, sigma: float, seeds: int, variants: Sequence[Variant], *, one_sample: bool) -> float:
-    """Return the smallest improvement in bits per byte that the rule finds, its margin included."""
-    rules, reference = findings.rules, findings.reference
-    assert reference is not None, "without a reference there are no verdicts"
-    # Holm's first and strictest step tests at alpha / family.
-    # Verdicts without a test have a family of zero.
-    family = max(v.family for v in findings.verdicts.values())
-    margin = max(margin_bpb(v, reference, rules) for v in variants)
-    alpha, power = rules.alpha / family, rules.power
-    return smallest_difference(sigma, seeds, alpha=alpha, power=power, margin=margin, published=one_sample)
-
-
-def _power_sentence(noise: str, count: str, sigma: float, df: int, smallest: float, findings: Findings) -> str:
-    often = f"{findings.rules.power:.0%} of the time"
-    start = f"{noise} by {sigma:.5f} bpb ({df} degrees of freedom): at {count}, "
-    if math.isinf(smallest):
-        return f"{start}no improvement up to {MOST_SD:g} standard deviations is found {often}. More seeds are needed."
-    sizes = [v.bytes_per_token for v in findings.study.variants if v.bytes_per_token]
-    # Nats per token of two tokenizers are different units.
-    is_shared = bool(sizes) and max(sizes) / min(sizes) - 1 <= SAME_TOKENIZER
-    nats = f" ({_digits(nats_per_token(smallest, sizes[0]))} nats per token)" if is_shared else ""
-    return f"{start}an improvement of {_digits(smallest)} bpb{nats} is found {often}, a smaller one less often."
-
-
-def _digits(value: float) -> str:
-    """Return a positive number with four decimals, or as many as show its first two digits."""
-    return f"{value:.{max(4, 1 - math.floor(math.log10(value)))}f}"
+    yield from about_power(findings)
 
 
 def _about_trust(findings: Findings) -> Iterable[str]:
@@ -199,27 +120,12 @@ def _about_trust(findings: Findings) -> Iterable[str]:
         yield f"The given {findings.sigma:g} bpb is not used: all that is tested has a standard deviation of its own."
     best, equal = findings.best, [v for v in findings.study.variants if v.id in findings.ranking.unbeaten]
     if best and len(equal) >= MANY:
-        luck = luck_of_the_best(len(equal), _noise_among(equal, findings.score), len(best.scores(findings.score)))
-        by = f" by {_digits(luck)} bpb on average" if luck else ""
+        luck = luck_of_the_best(len(equal), noise_among(findings, equal), len(best.scores(findings.score)))
+        by = f" by {significant(luck)} bpb on average" if luck else ""
         yield (
             f"{len(equal)} variants may be equal, as none was shown to be worse than the best: if they are, chance "
             f"flatters the best{by}. Only fresh seeds tell how good it is."
         )
-
-
-def _noise_among(variants: Sequence[Variant], score: str) -> float:
-    """Return the standard deviation in bits per byte by which scores scatter within `variants`; 0 if none tells.
-
-    Variants of the same checkpoints share the noise of training, which favours none of them and is left out.
-    """
-    samples: Any = [v.scores(score) for v in variants]
-    common = set.intersection(*({row.seed for row in v.scored(score)} for v in variants))
-    # In a sweep in rounds some variants have fewer seeds.
-    shared = [replace(v, rows=tuple(row for row in v.rows if row.seed in common)) for v in variants]
-    if common and not any(why_no_pairs(v, shared[0]) for v in shared):
-        paired = [v.scores(score) for v in shared]
-        samples = np.subtract(paired, np.mean(paired, 0)) * math.sqrt(len(variants) / (len(variants) - 1))
-    return (pooled_sd(samples) or (0.0, 0))[0]
 
 
 def _about_runs(study: Study) -> Iterable[str]:

@@ -80,6 +80,11 @@ class RunRow:
         return self.state == OK and is_score(self.val_bpb)
 
     @property
+    def kind(self) -> str | None:
+        """Return the kind of machine, None if unknown; slow machines are a kind of their own."""
+        return f"{self.machine}, slow" if self.machine and self.slowdown else self.machine
+
+    @property
     def is_open(self) -> bool:
         """Tell whether the run has not ended. A log from elsewhere that was cut off stays as it is."""
         return self.state in OPEN_STATES and self.source != IMPORTED

@@ -15,14 +15,15 @@ from scipy.special import ndtri, stdtrit
 
 from golf.errors import GolfError
 from golf.report.boundaries import nominal_levels, repeated_p
-from golf.report.comparison import CODE_MAY_BE, MACHINE_MAY_BE, NOT_COMPARABLE, compare
+from golf.report.comparison import CODE_MAY_BE, NOT_COMPARABLE, compare
+from golf.report.losses import is_selection, p_better, p_worse
+from golf.report.machines import MACHINE_MAY_BE, Fit
 from golf.report.rows import REFUSED
 from golf.report.seed_noise import pooled_unless_wider
 from golf.report.statistics import ONE_SEED, PAIRED, WELCH, Comparison, Samples
 from golf.report.variants import Variant, compared_before
 from golf.report.verdicts import (
     BETTER,
-    MOST_LOST,
     NO_DIFFERENCE,
     NO_VERDICT,
     WORSE,
@@ -187,6 +188,8 @@ class _Looking:
             comparison = replace(comparison, df=max(1, comparison.df - 1))
         arm.comparison, arm.reason = self._at_look(comparison, look), ""
         arm.of_sweep = arm.comparison
+        if isinstance(comparison, Fit):
+            arm.of_sweep = self._at_look(comparison.of_residuals, look)
         # Two variants alone are the whole sweep.
         if comparison.test == WELCH and len(sweep) > 2:
             mine, other = variant.scores(self.score), reference.scores(self.score)
@@ -194,8 +197,8 @@ class _Looking:
         # Welch's test errs more than its level says where a few noisy seeds happen to agree. The spread of the sweep
         # then tells, so that both have to show a difference. Without noise of several kinds that costs no power.
         tests = (arm.comparison, arm.of_sweep)
-        arm.p[BETTER].append(max(test.p_below(-margin) for test in tests))
-        arm.p[WORSE].append(max(test.p_above(0.0) for test in tests))
+        arm.p[BETTER].append(max(p_better(test, variant, reference, self.score, margin) for test in tests))
+        arm.p[WORSE].append(max(p_worse(test, variant, reference, self.score) for test in tests))
 
     def _at_look(self, comparison: Comparison, look: int) -> SequentialComparison:
         return SequentialComparison(
@@ -221,7 +224,7 @@ class _Looking:
         is_final = arm.reason.startswith(NOT_COMPARABLE) or arm.reason.endswith(CODE_MAY_BE)
         if is_final or (look >= MOST_APART and arm.reason.endswith(MACHINE_MAY_BE)):
             return NO_VERDICT, arm.reason
-        if look > 1 and now.lost_share > MOST_LOST and now.lost_share > reference.lost_share:
+        if look > 1 and is_selection(now, reference):
             return NO_VERDICT, ""
         if look > 1 and not reference.counted:
             return NO_VERDICT, arm.reason

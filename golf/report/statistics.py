@@ -19,7 +19,6 @@ from scipy.special import betaincinv, nctdtr, ndtr, ndtri, stdtr, stdtrit
 from golf.errors import GolfError
 
 WELCH, ONE_SAMPLE, PAIRED, KNOWN_SIGMA = "Welch", "one-sample", "paired", "given sd"
-MACHINE_TERM = "least-squares, with a term for each machine,"
 NO_SPREAD = "every seed scored the same: no spread to test against"
 ONE_SEED = "one seed"  # reason for no test: one score has no standard deviation
 MOST_SEEDS = 10_000
@@ -88,30 +87,39 @@ def paired(variant: Mapping[str, float], reference: Mapping[str, float]) -> Comp
     return Comparison(comparison.difference, comparison.standard_error, comparison.df, PAIRED)
 
 
-def least_squares(hosts: Sequence[str], count: int, scores: Sequence[float]) -> Comparison:
-    """Compare variants that share machines: fit score = machine + variant, and return the variant's term.
-
-    `hosts` are the machines of the `scores`, of which the first `count` are the variant's.
-    """
-    names = sorted(set(hosts))
-    design = np.array([[i < count, *(host == name for name in names)] for i, host in enumerate(hosts)], dtype=float)
-    if (df := len(scores) - design.shape[1]) < 1:
-        raise GolfError(f"{len(scores)} runs on {len(names)} machines do not tell variant and machine apart")
-    inverse = np.linalg.inv(design.T @ design)
-    coefficients = inverse @ design.T @ np.asarray(scores)
-    residuals = np.asarray(scores) - design @ coefficients
-    error = math.sqrt(float(residuals @ residuals) / df * float(inverse[0, 0]))
-    if error <= ROUNDING:
-        raise GolfError(NO_SPREAD)
-    return Comparison(float(coefficients[0]), error, df, MACHINE_TERM)
-
-
 def known_sigma(variant: Sequence[float], reference: Sequence[float] | float, sigma: float) -> Comparison:
     """Compare by a standard deviation from elsewhere, for samples that are too small to have their own."""
     if not (math.isfinite(sigma) and sigma > 0):
         raise GolfError(f"a standard deviation of {sigma} cannot be: give one above 0.")
     error = sigma * math.sqrt(1 / len(variant) + (0.0 if isinstance(reference, float) else 1 / len(reference)))
     return Comparison(_mean(variant) - float(np.mean(reference)), error, math.inf, KNOWN_SIGMA)
+
+
+def rank_sum_p(lower: Sequence[float], higher: Sequence[float]) -> float:
+    """Return the one-sided p of Wilcoxon's exact rank-sum test that `lower` is lower; equal scores share their rank."""
+    ranks = _doubled_ranks([*lower, *higher])
+    # Number of ways to choose so many of the ranks with this sum.
+    ways = np.zeros((len(lower) + 1, sum(ranks) + 1))
+    ways[0, 0] = 1
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, :-rank]
+    return float(ways[-1, : sum(ranks[: len(lower)]) + 1].sum() / ways[-1].sum())
+
+
+def signed_rank_p(differences: Sequence[float]) -> float:
+    """Return the one-sided p of Wilcoxon's exact signed-rank test that the differences lie below 0."""
+    ranks = _doubled_ranks([abs(difference) for difference in differences])
+    ways = np.zeros(sum(ranks) + 1)
+    ways[0] = 1
+    for rank in ranks:
+        ways[rank:] += ways[:-rank]
+    above = sum(rank for rank, difference in zip(ranks, differences, strict=True) if difference >= 0)
+    return float(ways[: above + 1].sum() / ways.sum())
+
+
+def _doubled_ranks(values: Sequence[float]) -> list[int]:
+    """Return twice the rank of each value: the mean rank of equal ones, doubled, is a whole number."""
+    return [2 * sum(y < x for y in values) + sum(y == x for y in values) + 1 for x in values]
 
 
 def holm(p_values: Sequence[float], family: int | None = None) -> list[float]:

@@ -90,8 +90,8 @@ class Variant:
 
     @property
     def machines(self) -> set[str]:
-        """Return the kinds of machine of the runs that count; slow machines are a kind of their own."""
-        return {f"{r.machine}, slow" if r.slowdown else r.machine for r in self.counted if r.machine}
+        """Return the kinds of machine of the runs that count."""
+        return {row.kind for row in self.counted if row.kind}
 
     @property
     def lost(self) -> list[RunRow]:

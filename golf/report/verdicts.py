@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from golf.bits import bits_per_byte, nats_per_token
 from golf.errors import GolfError
 from golf.report.comparison import PublishedNoise, check_comparable, compare, why_not_alike
+from golf.report.losses import MOST_LOST, is_selection, p_better, p_worse
 from golf.report.statistics import Comparison, holm
 from golf.report.variants import Variant, compared_before
 from golf.settings.config import RulesConfig
@@ -23,7 +24,6 @@ BETTER, WORSE, NO_DIFFERENCE, NO_VERDICT = "better", "worse", "not distinguishab
 MARGIN_NOT_SHOWN = "margin not shown"  # better, but not shown to be better by the rule's margin
 NOT_SEPARABLE = "not separable"  # the variant changes several things at once
 IMPROVED = (BETTER, MARGIN_NOT_SHOWN)
-MOST_LOST = 1 / 3  # share of lost runs above which the rest is a selection that shows no improvement
 SAME_TOKENIZER = 1e-4  # relative difference of bytes per token that rounding in logs explains
 
 
@@ -89,9 +89,9 @@ def judge(
     # So do the variants of earlier sweeps that these were chosen from by the runs that count here again.
     family = len(tested) + sum(v.is_open for v in others if v.id not in done) + compared_before(variants)
     # One family for each hypothesis: better by the margin, better at all, worse.
-    better = holm([c.p_below(-margin) for _, _, c, margin in tested], family)
-    any_better = holm([c.p_below(0.0) for _, _, c, _ in tested], family)
-    worse = holm([c.p_above(0.0) for _, _, c, _ in tested], family)
+    better = holm([p_better(c, v, reference, score, margin) for v, _, c, margin in tested], family)
+    any_better = holm([p_better(c, v, reference, score) for v, _, c, _ in tested], family)
+    worse = holm([p_worse(c, v, reference, score) for v, _, c, _ in tested], family)
     for (variant, verdict, comparison, _), *p_values in zip(tested, better, any_better, worse, strict=True):
         decided = replace(_decided(verdict, rules, *p_values), comparison=comparison, family=family)
         verdicts[variant.id] = with_losses(decided, variant, reference)
@@ -114,27 +114,25 @@ def ranking(
     is worse than the `reference` is not the best, nor is a reference that something is better than. Where the lost runs
     make the rest a selection, a variant is not the best unless all are so, and ties with nothing.
     """
-    means = {v.id: mean for v in variants if (mean := v.mean(score)) is not None}
+    means = fitted_means(variants, verdicts, reference, score)
     scored = [v for v in variants if v.id in means]
     selections = {v.id for v in scored if v.lost_share > MOST_LOST}
     beaten = {id for id, verdict in verdicts.items() if verdict.kind == WORSE}
     if isinstance(reference, Variant):
         beaten |= {reference.id} if any(v.kind in IMPROVED for v in verdicts.values()) else set()
-        # With a term for each machine the difference is the fit's, and the means contain the machines.
-        fitted = {id: v.difference_bpb for id, v in verdicts.items() if v.comparison and v.difference_bpb is not None}
-        means |= {id: means[reference.id] + difference for id, difference in fitted.items() if id in means}
     left = [v for v in scored if v.id not in beaten]
     candidates = [v for v in left if v.id not in selections] or left
     # One seed may be lucky, and nothing would tell.
     repeated = [v for v in candidates if len(v.scores(score)) > 1]
     if (best := min(repeated or candidates, key=lambda v: means[v.id], default=None)) is None:
         return Ranking(None, set(), set())
-    tested: dict[str, Comparison] = {}
+    tested: dict[str, float] = {}
     for variant in scored:
         with contextlib.suppress(GolfError):
             if variant is not best:
-                tested[variant.id] = compare(variant, best, score=score, sigma=sigma, test=test)
-    p_values = holm([comparison.p_above(0.0) for comparison in tested.values()])
+                comparison = compare(variant, best, score=score, sigma=sigma, test=test)
+                tested[variant.id] = p_worse(comparison, variant, best, score)
+    p_values = holm([*tested.values()])
     tied = {id for id, p in zip(tested, p_values, strict=True) if p >= rules.alpha}
     # A pair with the reference has a verdict already, which may count more comparisons.
     pairs = verdicts if best is reference else {getattr(reference, "id", ""): verdicts.get(best.id)}
@@ -142,6 +140,20 @@ def ranking(
     tied = {id for id in tested if not decided.get(id, id not in tied)}
     unbeaten = {v.id for v in candidates} - (tested.keys() - tied)
     return Ranking(best, tied - selections, tested.keys() - (tied & selections), unbeaten)
+
+
+def fitted_means(
+    variants: Sequence[Variant], verdicts: Mapping[str, Verdict], reference: Variant | float | None, score: str
+) -> dict[str, float]:
+    """Return the mean of each variant with a score, by id: the reference's and the difference where one was tested.
+
+    With a term for each machine the difference is the fit's, and the mean of the scores contains the machines.
+    """
+    means = {v.id: mean for v in variants if (mean := v.mean(score)) is not None}
+    if isinstance(reference, Variant) and reference.id in means:
+        fitted = {id: v.difference_bpb for id, v in verdicts.items() if v.comparison and v.difference_bpb is not None}
+        means |= {id: means[reference.id] + difference for id, difference in fitted.items() if id in means}
+    return means
 
 
 def measured(variant: Variant, reference: Variant | float, score: str, fitted: float | None = None) -> Verdict:
@@ -188,13 +200,12 @@ def with_losses(verdict: Verdict, variant: Variant, reference: Variant | float) 
     Many losses of the variant take an improvement back, and many of the reference a deterioration.
     """
     reasons, kind = [verdict.reason], verdict.kind
-    mine, other = variant.lost_share, reference.lost_share if isinstance(reference, Variant) else 0.0
     lost = _about_lost(variant)
     # Runs that fail are no random sample: those that are left may be the lucky ones.
-    if kind in IMPROVED and mine > max(MOST_LOST, other):
+    if kind in IMPROVED and is_selection(variant, reference):
         kind, lost = NO_VERDICT, f"{lost}, and the rest is a selection"
     reasons.append(lost)
-    if isinstance(reference, Variant) and kind == WORSE and other > max(MOST_LOST, mine):
+    if isinstance(reference, Variant) and kind == WORSE and is_selection(reference, variant):
         kind = NO_VERDICT
         reasons.append(f"of the reference {_about_lost(reference)}, and the rest is a selection")
     return replace(verdict, kind=kind, reason=", ".join(filter(None, reasons)))
