@@ -12,7 +12,7 @@ import numpy as np
 from golf.bits import nats_per_token
 from golf.report.comparison import why_no_pairs
 from golf.report.findings import Findings
-from golf.report.rows import EDITED, IMPORTED
+from golf.report.rows import EDITED, IMPORTED, STARVED
 from golf.report.statistics import (
     KNOWN_SIGMA,
     MACHINE_TERM,
@@ -241,6 +241,11 @@ def _about_runs(study: Study) -> Iterable[str]:
     if any(v.is_open for v in study.variants):
         count = sum(row.is_to_come for row in rows)
         yield f"{count} of {counted(len(rows), 'run')} not finished yet: verdicts may change."
+    if starved := sum(row.state == STARVED for row in rows):
+        yield (
+            f"{counted(starved, 'run')} had too few of the machine's cores for the clock, and count in no mean: a "
+            "command for one seed alone repeats it once the machine is free."
+        )
     for row in rows:
         for fault in row.faults:
             yield f"{row.name}{'' if row.seed is None else f', seed {row.seed}'}: {fault}"

@@ -12,6 +12,7 @@ from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs, check_machine
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
+from golf.jobs.sweep.shares import Share, own_share
 from golf.run.attempts import at_work, is_at_work, next_attempt
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
@@ -19,6 +20,7 @@ from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import Result
 from golf.settings.config import Config, world_size
 from golf.settings.jobs_config import is_tracked
+from golf.system import cpu_cores
 
 # What torchrun and mpirun tell a rank. PET_ are the defaults of torchrun's own options.
 RANK_VARIABLES = {
@@ -41,9 +43,17 @@ def train_and_score(cfg: Config) -> tuple[Result, RunFolder]:
     with try_lock(run_lock_name(variant_id(cfg), cfg.seed)) or contextlib.nullcontext() as lock:
         if lock is None and not cfg.launch.fresh:
             raise is_at_work(at_work(variant_id(cfg), cfg.seed))
-        folder, written = next_attempt(cfg, sys.argv)
-        with written:
-            return run_ranks(folder), folder
+        with own_share(cfg) as share:
+            folder, written = next_attempt(_within(cfg, share), sys.argv)
+            with written:
+                return run_ranks(folder), folder
+
+
+def _within(cfg: Config, share: Share) -> Config:
+    """Return `cfg` with the threads of `share`, if it is less than the whole machine."""
+    if cfg.launch.device != "cpu" or share.threads == max(1, cpu_cores() // cfg.launch.nproc):
+        return cfg
+    return replace(cfg, launch=replace(cfg.launch, threads=share.threads))
 
 
 def run_ranks(folder: RunFolder) -> Result:
