@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "eval", "budget", "rules", "scale")
 # Hydra accepts long flags shortened.
 MULTIRUN = re.compile(r"-m|--m\w*")
+UNTIL = re.compile(r"\+*sweep\.until=['\"]?decided['\"]?")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
 SAME_COMMAND_FINISHES = "The same command packs and scores the trained weights; launch.fresh=true trains again."
@@ -128,6 +129,7 @@ def run(node: DictConfig) -> tuple[Result, RunFolder]:
     from golf.plan.lines import lines_before_run
     from golf.plan.memory import check_memory
     from golf.report.summary import print_plan
+    from golf.settings.overruled import replaced_by_scale
 
     cfg, remarks = settled_config(node)
     # Before the plan, which draws samples of the weights.
@@ -136,6 +138,7 @@ def run(node: DictConfig) -> tuple[Result, RunFolder]:
     if done := finished_run(variant_id(cfg), cfg.seed):
         remarks.append(f"note: {_finished_before(*done)}")
     shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
+    remarks += replaced_by_scale(HydraConfig.get().overrides.task, cfg)
     print_plan(cfg, shown, [*remarks, *lines_before_run(cfg)])
     return train_and_score(cfg)
 
@@ -164,7 +167,10 @@ def command_line() -> int:
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
             flags.append("-m")
-        refuse_mistakes([*flags, *overrides], several=any(MULTIRUN.fullmatch(flag) for flag in flags))
+        several = any(MULTIRUN.fullmatch(flag) for flag in flags)
+        refuse_mistakes([*flags, *overrides], several=several)
+        if not several and any(UNTIL.fullmatch(override) for override in overrides):
+            raise GolfError("sweep.until=decided compares the variants of a sweep: add -m and two values of a setting.")
     except GolfError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -90,9 +90,11 @@ def _job(overrides: Sequence[str], node: DictConfig) -> Any:
     from golf.errors import GolfError
     from golf.jobs.sweep.jobs import Job, Refused
     from golf.settings.composition import settled_config
+    from golf.settings.overruled import replaced_by_scale
 
     try:
-        return Job.of(overrides, *settled_config(node))
+        cfg, remarks = settled_config(node)
+        return Job.of(overrides, cfg, [*remarks, *replaced_by_scale(overrides, cfg)])
     except GolfError as error:
         return Refused(tuple(overrides), str(error))
 

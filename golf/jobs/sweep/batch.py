@@ -5,6 +5,7 @@ Most sweeps are one batch. A sweeper that searches asks for several.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,10 +14,18 @@ from typing import Any, NamedTuple
 from golf.errors import GolfError
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, label
-from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
+from golf.jobs.sweep.record import (
+    extended,
+    make_record,
+    read_record,
+    sweep_folder,
+    sweep_lock_name,
+    write_record,
+)
 from golf.jobs.sweep.scheduler import LocalSweep
 from golf.jobs.sweep.shares import shares
 from golf.run.folder import finished_run
+from golf.run.locks import try_lock
 from golf.run.result import Result
 from golf.settings.config import RulesConfig
 from golf.settings.jobs_config import TrackConfig, is_tracked
@@ -62,8 +71,11 @@ def run_batch(
         record = record if first_batch or before is None else extended(before, record)
         write_record(record)
     sweep = LocalSweep(list(wanted), SweepDisplay(len(wanted), common))
+    # The lock tells others that more runs are to come. A second start of the same command has none.
+    at_work = try_lock(sweep_lock_name(name)) if wanted else None
     try:
-        sweep.run()
+        with at_work or contextlib.nullcontext():
+            sweep.run()
     finally:
         rows.extend(Row(job.overrides, None, job.sentence) for job in refused)
         rows.extend(Row(job.overrides, *_outcome(sweep, job), job.cfg.track) for job in wanted)
