@@ -5,6 +5,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,7 +160,7 @@ def test_the_latest_attempt_that_tells_something_stands_for_the_seed(tmp_path: P
 
 
 def test_a_run_without_its_cores_under_a_clock_does_not_count(tmp_path: Path) -> None:
-    busy = {"core_share": 0.1, "cpu_seconds": 60.0}
+    busy: dict[str, Any] = {"core_share": 0.1, "cpu_seconds": 60.0}
     row = row_of(write_run(tmp_path, Config(), 1.25, 1, budget_train_seconds=600.0, **busy))
     assert row.state == "starved" and "had 0.10 of its cores while training" in row.reason and not row.counts
     assert row.cpu_seconds == 60.0
@@ -169,7 +170,7 @@ def test_a_run_without_its_cores_under_a_clock_does_not_count(tmp_path: Path) ->
 
 
 def test_a_run_without_its_cores_is_replaced_by_any_other_attempt(tmp_path: Path) -> None:
-    changes = {"budget_train_seconds": 600.0}
+    changes: dict[str, Any] = {"budget_train_seconds": 600.0}
     good = write_run(tmp_path, Config(), 1.24, 1, **changes)
     busy = write_run(tmp_path, Config(), 1.25, 1, attempt=2, core_share=0.3, **changes)
     assert latest_row([good, busy]).path == good

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -101,7 +102,10 @@ def test_a_single_run_waits_for_its_share_and_gives_it_back(
     locked = lock_share(on("cpu"))
     assert locked
     # The other run ends while this one waits.
-    threading.Timer(0.5, lambda: [lock.release() for lock in locked[1]]).start()
+    held = contextlib.ExitStack()
+    for lock in locked[1]:
+        held.enter_context(lock)
+    threading.Timer(0.5, held.close).start()
     with own_share(on("cpu", jobs=4)) as share:
         assert share.threads == 4 and capsys.readouterr().err == f"{WAITING}\n"
         assert _within(on("cpu", jobs=4), share).launch.threads == 4
