@@ -8,6 +8,7 @@ because the sampler proposes the same values for the same scores.
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 
+from golf.settings.usage import DRY_RUN
 from hydra_plugins.golf_sweeper import values_of
 
 if TYPE_CHECKING:
@@ -61,6 +63,12 @@ class OptunaSweeper(Sweeper):
             raise GolfError(
                 "A search over seeds finds the luckiest one: leave seed out, or list seeds in a grid without Optuna."
             )
+        if DRY_RUN in os.environ:
+            first, verdict = 1 + len(REFERENCE_SEEDS), 2 * self.verdict_seeds
+            print(
+                f"a dry run: {first} runs of the reference, {self.trials} of the search, at most {verdict} of a verdict"
+            )
+            return
         best = self._search(fixed, searched)
         if best is None:
             print("The search has found nothing with a better score than the mean of the reference.", flush=True)

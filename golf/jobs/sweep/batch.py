@@ -63,7 +63,7 @@ def run_batch(
     refused = [job for job in (*asked, *checked) if isinstance(job, Refused)]
     for job in refused:
         print(f"error: {label(job, common)}: {job.sentence}", file=sys.stderr, flush=True)
-    _announce(len(asked), wanted, len(jobs) - len(unique), len(refused))
+    announce(len(asked), wanted, len(jobs) - len(unique), len(refused))
     if wanted:
         # The record is written before the first run, so that reports and a restart know the sweep even if it is killed.
         before = read_record(name)
@@ -109,7 +109,7 @@ def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
     sentences: dict[str, str] = {}
     checked: list[Job | Refused] = []
     for job in jobs:
-        if _has_finished(job):
+        if has_finished(job):
             checked.append(job)
             continue
         cfg = job.cfg
@@ -125,13 +125,14 @@ def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
     return checked
 
 
-def _has_finished(job: Job) -> bool:
+def has_finished(job: Job) -> bool:
+    """Tell whether a sweep would take the result of an earlier run of `job`."""
     return not job.cfg.launch.fresh and finished_run(*job.key) is not None
 
 
-def _announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) -> None:
+def announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) -> None:
     """Print the counts of jobs, how many run at once, and the remarks of their configurations."""
-    to_run = [job for job in wanted if not _has_finished(job)]
+    to_run = [job for job in wanted if not has_finished(job)]
     counts = {
         "to run": len(to_run),
         "finished before": len(wanted) - len(to_run),
