@@ -44,7 +44,8 @@ class Idea:
     folder: Path
     module: str  # to import, such as ideas.delta.delta or their_package.delta
 
-    @property
+    # Asked for every idea by every check of a setting.
+    @functools.cached_property
     def file(self) -> Path:
         """The module that registers the technique."""
         return self.folder / f"{self.module.rpartition('.')[2]}.py"
@@ -69,12 +70,19 @@ class Idea:
         return files
 
     def digest(self) -> str:
-        """Return a hash of its code, twelve hex digits."""
+        """Return a hash of its code, twelve hex digits. Raises `GolfError` if a file of it cannot be read."""
         total = hashlib.sha256()
-        for folder, files in self.code().items():
-            for path in files:
-                total.update(f"{path.relative_to(folder)}\0".encode())
-                total.update(hashlib.sha256(path.read_bytes()).digest())
+        try:
+            for folder, files in self.code().items():
+                for path in files:
+                    total.update(f"{path.relative_to(folder)}\0".encode())
+                    total.update(hashlib.sha256(path.read_bytes()).digest())
+        except OSError as error:
+            said = error.strerror or error
+            raise GolfError(f"The idea {self.name} in {self.folder} cannot be read ({said}): put it back.") from error
+        # A folder that is gone has no files.
+        if not self.file.is_file():
+            raise GolfError(f"The idea {self.name} is no longer in {self.folder}: put it back, or select another.")
         return total.hexdigest()[:12]
 
 

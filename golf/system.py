@@ -90,6 +90,19 @@ def peak_memory_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def core_waits() -> dict[str, float]:
+    """Return the seconds that each thread of this process has waited for a core, by the thread's id.
+
+    Only Linux tells; elsewhere it is empty.
+    """
+    waits: dict[str, float] = {}
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        # A thread may end meanwhile. The second number is its nanoseconds on the run queue.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            waits[path.parent.name] = int(path.read_text(encoding="utf-8").split()[1]) / 1e9
+    return waits
+
+
 def die_with_parent() -> None:
     """Send this process SIGTERM when its parent ends, however it ends: by the kernel on Linux, else by a thread.
 

@@ -68,14 +68,17 @@ from golf.settings.composition import (  # noqa: E402
     sweep_label,
 )
 from golf.settings.mistakes import explain, flags_first  # noqa: E402
+from golf.settings.usage import DRY_RUN  # noqa: E402
 from golf.words import outlive_readers  # noqa: E402
 
 if TYPE_CHECKING:
     from golf.jobs.sweep.batch import Row
+    from golf.settings.config import Config
 
 SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "eval", "budget", "rules", "scale")
 # Hydra accepts long flags shortened.
 MULTIRUN = re.compile(r"-m|--m\w*")
+UNTIL = re.compile(r"\+*sweep\.until=['\"]?decided['\"]?")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
 SAME_COMMAND_FINISHES = "The same command packs and scores the trained weights; launch.fresh=true trains again."
@@ -97,13 +100,18 @@ class Task:
 
     def __call__(self, node: DictConfig) -> None:
         """Run the job of a command for a single run. The jobs of a sweep are run by golf's launcher."""
+        from golf.jobs.launch.launcher import start
         from golf.jobs.sweep.batch import Row
         from golf.report.summary import print_result
         from golf.run.attempts import sound_steps
 
         overrides = list(HydraConfig.get().overrides.task)
         try:
-            result, folder = run(node)
+            cfg = plan(node)
+            if DRY_RUN in os.environ:
+                print("a dry run: nothing is trained")
+                return
+            result, folder = start(cfg)
         except GolfError as error:
             self.rows.append(Row(overrides, None, str(error)))
             print(f"error: {error}", file=sys.stderr)
@@ -123,22 +131,23 @@ class Task:
             raise SystemExit(EXIT_INTERRUPTED)
 
 
-def run(node: DictConfig) -> tuple[Result, RunFolder]:
-    """Print the plan of one run and run it."""
-    from golf.jobs.launch.launcher import train_and_score
+def plan(node: DictConfig) -> Config:
+    """Print the plan of one run and return its configuration. Raises `GolfError` for a run that cannot start here."""
+    from golf.jobs.launch.launcher import check_start
     from golf.plan.lines import lines_before_run
-    from golf.plan.memory import check_memory
     from golf.report.summary import print_plan
+    from golf.settings.overruled import replaced_by_scale
 
     cfg, remarks = settled_config(node)
-    # Before the plan, which draws samples of the weights.
-    check_memory(cfg)
+    # Before the plan, which draws samples of the weights and takes seconds.
+    check_start(cfg)
     choices = HydraConfig.get().runtime.choices
     if done := finished_run(variant_id(cfg), cfg.seed):
         remarks.append(f"note: {_finished_before(*done)}")
     shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
+    remarks += replaced_by_scale(HydraConfig.get().overrides.task, cfg)
     print_plan(cfg, shown, [*remarks, *lines_before_run(cfg)])
-    return train_and_score(cfg)
+    return cfg
 
 
 def _finished_before(result: Result, folder: RunFolder) -> str:
@@ -164,10 +173,17 @@ def command_line() -> int:
 
             print(f"golf {golf_version()}")
             return 0
+        # Hydra does not know this flag. Long flags can be shortened.
+        if dry := [flag for flag in flags if flag.startswith("--d") and "--dry-run".startswith(flag)]:
+            flags = [flag for flag in flags if flag not in dry]
+            os.environ[DRY_RUN] = "1"
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
             flags.append("-m")
-        refuse_mistakes([*flags, *overrides], several=any(MULTIRUN.fullmatch(flag) for flag in flags))
+        several = any(MULTIRUN.fullmatch(flag) for flag in flags)
+        refuse_mistakes([*flags, *overrides], several=several)
+        if not several and any(UNTIL.fullmatch(override) for override in overrides):
+            raise GolfError("sweep.until=decided compares the variants of a sweep: add -m and two values of a setting.")
     except GolfError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -8,6 +8,7 @@ because the sampler proposes the same values for the same scores.
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +20,22 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 
+from golf.settings.usage import DRY_RUN
+from hydra_plugins.golf_sweeper import values_of
+
 if TYPE_CHECKING:
     import optuna
 
+# Of two equal configurations one run is the lower half of the time, and the best of many trials nearly always.
+REFERENCE_SEEDS = (2001, 2002)  # of the reference beside its own: a search is not measured by one run's luck
 FIRST_FRESH_SEED = 1001  # the search's own runs were chosen for their luck, so that the verdict takes no seed of theirs
 
 
 class OptunaSweeper(Sweeper):
     """A sweeper that asks Optuna's sampler for values and tells it the bits per byte.
 
-    The first run is the configuration without the searched settings. It is the reference of the verdict.
+    The first runs are the configuration without the searched settings, on several seeds. It is the reference of the
+    verdict, and the search has found something if its best is below their mean.
     """
 
     def __init__(self, trials: int, at_once: int, sampler_seed: int, verdict_seeds: int, params: DictConfig | None):
@@ -56,9 +63,15 @@ class OptunaSweeper(Sweeper):
             raise GolfError(
                 "A search over seeds finds the luckiest one: leave seed out, or list seeds in a grid without Optuna."
             )
+        if DRY_RUN in os.environ:
+            first, verdict = 1 + len(REFERENCE_SEEDS), 2 * self.verdict_seeds
+            print(
+                f"a dry run: {first} runs of the reference, {self.trials} of the search, at most {verdict} of a verdict"
+            )
+            return
         best = self._search(fixed, searched)
         if best is None:
-            print("The search has found nothing with a better score than the reference.", flush=True)
+            print("The search has found nothing with a better score than the mean of the reference.", flush=True)
             return
         print(f"best of the search: {' '.join(best)}; its verdict comes from fresh seeds", flush=True)
         self._judge(fixed, best)
@@ -71,12 +84,16 @@ class OptunaSweeper(Sweeper):
         launcher = self._launcher(Path(self.given.hydra.sweep.dir))
         # `sweep.reference` makes the first run what the others are compared with, also while they run.
         base = [*fixed, *(() if any(o.startswith("sweep.reference=") for o in fixed) else ("sweep.reference=first",))]
-        reference = float(launcher.launch([base], 0)[0].return_value)
-        count = 1
-        while count <= self.trials:
-            asked = [study.ask(searched) for _ in range(min(self.at_once, self.trials + 1 - count))]
+        plain = [o for o in base if not o.startswith("seed=")]
+        references = [base, *([*plain, f"seed={seed}"] for seed in REFERENCE_SEEDS)]
+        scores = [float(done.return_value) for done in launcher.launch(references, 0)]
+        # A reference that diverges at times is worse than its other runs say.
+        reference = sum(scores) / len(scores)
+        count = 0
+        while count < self.trials:
+            asked = [study.ask(searched) for _ in range(min(self.at_once, self.trials - count))]
             batch = [[*base, *_overrides(trial.params)] for trial in asked]
-            for trial, done in zip(asked, launcher.launch(batch, count), strict=True):
+            for trial, done in zip(asked, launcher.launch(batch, len(references) + count), strict=True):
                 score = float(done.return_value)
                 # A run that diverged or was pruned is known to be bad, and has no score.
                 state = optuna.trial.TrialState.COMPLETE if math.isfinite(score) else optuna.trial.TrialState.PRUNED
@@ -124,7 +141,7 @@ def _distribution(override: Override) -> optuna.distributions.BaseDistribution:
     if isinstance(value, IntervalSweep):
         low, high = value.start, value.end
         return distributions.FloatDistribution(low, high, log=is_log)
-    return distributions.CategoricalDistribution(list(override.sweep_string_iterator()))
+    return distributions.CategoricalDistribution(values_of(override))
 
 
 def _overrides(params: dict[str, Any]) -> list[str]:

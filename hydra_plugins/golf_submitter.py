@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hydra.core.utils import JobReturn, JobStatus, setup_globals
 
+from golf.settings.usage import DRY_RUN
 from hydra_plugins.golf_launcher import GolfLauncher
 
-DRY_RUN = "GOLF_DRY_RUN"
 SUBMITS = ("hydra/launcher=golf_submit", "hydra/sweeper=golf")  # overrides that golf submit adds to the command
 
 

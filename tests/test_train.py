@@ -388,6 +388,12 @@ def test_a_checkpoint_of_other_ranks_is_refused_and_not_offered(tiny: OwnDataset
     assert "The same command" not in done.stdout
 
 
+def test_a_single_run_is_not_swept_until_decided(runs: Path) -> None:
+    done = golf_main("sweep.until=decided", "optim.matrix_lr=0.03")
+    assert done.returncode == 2 and not runs.exists()
+    assert done.stderr.count("\n") == 1 and "add -m and two values of a setting" in done.stderr
+
+
 def test_a_sweep_over_nothing_is_a_sentence() -> None:
     done = golf_main("-m", "seed=range(1,1)")
     assert done.returncode == 2 and done.stderr == "error: seed=range(1,1) lists no value: write one that has some.\n"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
@@ -46,6 +47,7 @@ def main(arguments: list[str]) -> int:
     from golf.run.folder import runs_root
     from golf.settings.composition import compose
     from golf.settings.hardware import assumed
+    from golf.settings.overruled import replaced_by_scale
 
     # An empty name is that of a shell's variable that is not set.
     machine = parse_machine(args.on) if args.on not in (None, HERE) else None
@@ -62,6 +64,8 @@ def main(arguments: list[str]) -> int:
         step_time = _probed(cfg) if args.on == HERE else None
         plan = make_plan(cfg, history, machine=machine, usd_per_hour=args.usd_per_hour, step_time=step_time)
         _show(cfg, plan, args.json)
+        for remark in replaced_by_scale(overrides, cfg):
+            print(remark, file=sys.stderr if args.json else sys.stdout)
     if solved and not args.json:
         print(f"solved     {solved[0]}")
     return 0

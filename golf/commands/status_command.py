@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from golf.commands.parsing import CommandParser
 
 SECONDS_BETWEEN = 5.0
+LOOKS_TO_END = 2  # one after the other that found nobody at work
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table of runs, once or until they have ended."""
+    """Print the table of runs, once or until the sweep has ended. Then the status is 1 unless every run is `ok`."""
     args = CommandParser("status", __doc__).parse_intermixed_args(arguments)
-    from rich.live import Live
-
     from golf.jobs.cluster.show import status_table
-    from golf.jobs.cluster.status import RUNNING, WAITING, find_record, sweep_status
+    from golf.jobs.cluster.status import find_record, sweep_status
     from golf.jobs.cluster.waves import about_waves
     from golf.report.summary import console
 
     if args.sweep is None:
         return _list_sweeps()
     record = find_record(args.sweep)
-    lines = sweep_status(record)
-    if not args.watch:
-        console().print(status_table(lines, record.name))
-        if said := about_waves(record.name):
-            print(said)
-        return 0
-    with Live(status_table(lines, record.name), auto_refresh=False) as live:
-        while any(line.state in (RUNNING, WAITING) for line in lines):
-            time.sleep(SECONDS_BETWEEN)
-            lines = sweep_status(record)
-            live.update(status_table(lines, record.name), refresh=True)
+    if args.watch:
+        return _watch(record.name)
+    console().print(status_table(sweep_status(record), record.name))
+    if said := about_waves(record.name):
+        print(said)
     return 0
+
+
+def _watch(name: str) -> int:
+    """Print the table of sweep `name` until nobody is at work on it. Return 0 if every run is `ok`, else 1."""
+    from rich.live import Live
+
+    from golf.jobs.cluster.show import status_table
+    from golf.jobs.cluster.status import NOT_STARTED, find_record, is_at_work, sweep_status
+    from golf.report.summary import console
+    from golf.run.result import OK
+
+    idle = 0
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            # Read anew: a round or a search adds runs.
+            lines = sweep_status(find_record(name))
+            live.update(status_table(lines, name), refresh=True)
+            # Between two rounds nobody is at work for a moment.
+            idle = 0 if is_at_work(name, lines) else idle + 1
+            if idle == LOOKS_TO_END:
+                break
+            time.sleep(SECONDS_BETWEEN)
+    if any(line.state == NOT_STARTED for line in lines):
+        print("Nobody is at work on this sweep any more: the same command goes on with it.", file=sys.stderr)
+    return 0 if all(line.state == OK for line in lines) else 1
 
 
 def _list_sweeps() -> int:

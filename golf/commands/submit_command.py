@@ -24,7 +24,8 @@ def main(arguments: list[str]) -> int:
     from golf import train  # also makes hydra_plugins/ importable
     from golf.jobs.cluster.hardware import cluster_hardware
     from golf.settings.hardware import assumed
-    from hydra_plugins.golf_submitter import DRY_RUN, SUBMITS
+    from golf.settings.usage import DRY_RUN
+    from hydra_plugins.golf_submitter import SUBMITS
 
     overrides = [a for a in arguments if a != DRY_RUN_FLAG and not train.MULTIRUN.fullmatch(a)]
     machine = cluster_hardware(overrides)

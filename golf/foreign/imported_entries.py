@@ -23,7 +23,7 @@ TEXTS = ("name", "state", "reason", "machine", "how", "sliding_how", "ttt_how", 
 NUMBERS = tuple(
     field.name
     for field in dataclasses.fields(RunRow)
-    if field.name not in (*TEXTS, "source", "path", "faults", "slowdown", "cap_bytes")
+    if field.name not in (*TEXTS, "source", "path", "faults", "slowdown", "cap_bytes", "cpu_seconds")
 )
 FIELDS = (*_SHORT, *TEXTS, *NUMBERS, FAULT)
 

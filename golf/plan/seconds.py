@@ -15,6 +15,7 @@ from golf.plan.artifact_size import Interval
 from golf.plan.flops import challenge_tokens, flops_per_scored_token
 from golf.plan.gpu_scoring import Rates, document_lengths, ttt_only_seconds
 from golf.plan.history import FinishedRun
+from golf.run.core_time import lacked_cores
 from golf.settings.config import Config, changes_score, training_seconds, world_size
 from golf.settings.hardware import CPU_CORE_FLOPS
 from golf.system import cpu_cores
@@ -58,7 +59,8 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
     for run in here:
         flops = run.flops_per_step()
         far = abs(math.log(flops / flops_per_step))
-        if far <= math.log(SIMILAR) and run.result.step_ms:
+        # The step time of a run on a busy machine is that of the others, too.
+        if far <= math.log(SIMILAR) and run.result.step_ms and not lacked_cores(run.result.core_share, "training"):
             rated.append((far, run.result.step_ms / flops))
     if not rated:
         return StepTime(None, f"no finished run of a similar step on this machine ({machine})")
@@ -72,7 +74,8 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
 def _way(cfg: Config) -> tuple[object, ...]:
     """Return how a configuration computes: device, ranks, compilation, dtype, kernels."""
     launch = cfg.launch
-    ranks = launch.nproc, launch.nodes, launch.threads
+    # A run of a sweep has the number of its share, also where all cores are meant.
+    ranks = launch.nproc, launch.nodes, launch.threads or max(1, cpu_cores() // launch.nproc)
     kernels = cfg.model.attention, launch.loss_kernel, launch.mlp_kernel
     return launch.device, ranks, launch.compile, cfg.model.compute_dtype, kernels
 
@@ -143,7 +146,7 @@ def _target_counts(cfg: Config, tokens: int) -> np.ndarray:
 def _rank_seconds_per_flop(run: FinishedRun, *, sliding: bool) -> float | None:
     """Return the seconds per operation of one rank of `run` when it scored; None without such a score of a second."""
     score = run.result.post_quant_sliding if sliding else run.result.post_quant
-    if score is None or score.seconds < LEAST_SECONDS:
+    if score is None or score.seconds < LEAST_SECONDS or lacked_cores(run.result.eval_core_share, "scoring"):
         return None
     stride = run.config.eval.stride if sliding else 0
     work = flops_per_scored_token(run.config, shapeless_model(run.config), stride) * score.tokens

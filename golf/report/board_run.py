@@ -11,6 +11,7 @@ from golf.errors import GolfError
 from golf.files import read_object, read_plain, write_atomic
 from golf.run.folder import RunFolder
 from golf.run.identity import flat
+from golf.settings.quoting import typed
 from golf.words import as_override, counted
 
 MOST_NOTE_BYTES = 10_000
@@ -61,7 +62,7 @@ def run_values(folder: RunFolder) -> dict[str, Any]:
     git, packages = (_dict(environment.get(key)) for key in ("git", "packages"))
     commit = f"{git.get('commit', '')}{' with changes' if git.get('dirty') else ''}"
     made = {
-        "command": " ".join(map(str, _list(environment.get("command")))),
+        "command": typed(_list(environment.get("command"))),
         "commit": commit,
         "host": result.get("host", ""),
         "started_at": environment.get("started_at"),

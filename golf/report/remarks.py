@@ -8,7 +8,7 @@ from golf.report.findings import Findings
 from golf.report.losses import counts_losses
 from golf.report.machines import TERMS
 from golf.report.power import about_power, comparison_of, noise_among
-from golf.report.rows import EDITED, IMPORTED
+from golf.report.rows import EDITED, IMPORTED, STARVED
 from golf.report.statistics import KNOWN_SIGMA, ONE_SEED, luck_of_the_best
 from golf.report.study import Study
 from golf.report.variants import Variant, compared_before
@@ -147,6 +147,11 @@ def _about_runs(study: Study) -> Iterable[str]:
     if any(v.is_open for v in study.variants):
         count = sum(row.is_to_come for row in rows)
         yield f"{count} of {counted(len(rows), 'run')} not finished yet: verdicts may change."
+    if starved := sum(row.state == STARVED for row in rows):
+        yield (
+            f"{counted(starved, 'run')} had too few of the machine's cores for the clock, and count in no mean: a "
+            "command for one seed alone repeats it once the machine is free."
+        )
     for row in rows:
         for fault in row.faults:
             yield f"{row.name}{'' if row.seed is None else f', seed {row.seed}'}: {fault}"

@@ -103,6 +103,7 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
         Column("steps", "steps", "{:,.0f}".format, spare=12),
         Column("step_ms", "step ms", "{:.1f}".format, spare=10),
         Column("train_seconds", "train s", "{:.1f}".format, spare=11),
+        Column("cpu_seconds", "CPU s", "{:.1f}".format, spare=15),
         Column("state", "state", is_text=True, spare=3, style=lambda cell: "" if cell.startswith(OK) else "yellow"),
     )
 
@@ -133,6 +134,7 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
         "steps": _mean(variant, "steps"),
         "step_ms": _mean(variant, "step_ms"),
         "train_seconds": _mean(variant, "train_seconds"),
+        "cpu_seconds": _mean(variant, "cpu_seconds"),
         "state": shown_state(variant.rows),
     }
 

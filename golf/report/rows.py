@@ -16,6 +16,7 @@ from golf.bits import STANDARD
 from golf.files import DAMAGED, read_json
 from golf.report.texts import own_text
 from golf.run.code import code_of
+from golf.run.core_time import lacked_cores
 from golf.run.environment import kind_of
 from golf.run.folder import RunFolder, is_of_folder, why_open
 from golf.run.identity import identity_of
@@ -26,11 +27,12 @@ UNFINISHED = "unfinished"  # folder without a result: the run goes on or was kil
 WAITING = "waiting"  # planned by a sweep, not started
 REFUSED = "refused"  # asked for by a sweep, refused by the checks of the configuration
 OPEN_STATES = (UNFINISHED, WAITING)
+STARVED = "starved"  # ended under a clock with too few of the cores that it asked for: its seconds are others'
 UNREADABLE = "unreadable"  # result that is not JSON, lacks a required key or has an unknown state
 STATES = (*FINAL, CRASHED, INTERRUPTED)  # states of a result
 MEASURED = (
     *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),
-    *("steps", "step_ms", "train_seconds", "eval_seconds"),
+    *("steps", "step_ms", "train_seconds", "cpu_seconds", "eval_seconds"),
 )
 EDITED = " (edited)"  # after a commit whose files differed from what ran
 MOST_BPB = 20.0  # bits per byte; a uniform guess of bytes has 8
@@ -67,6 +69,7 @@ class RunRow:
     code: str | None = None  # commit of golf, with `EDITED` if what ran differed from it; None if unknown
     code_digest: str | None = None  # digest of the code, see golf/run/code.py; None if unknown
     host: str | None = None  # name of the machine, of which a kind has many; None if unknown
+    cpu_seconds: float | None = None  # of training, all ranks
     slowdown: float | None = None  # step time relative to other machines of the kind; only for slow machines
     how: str | None = None  # way in which the final score was taken; different ways do not compare
     sliding_how: str | None = None  # way in which the sliding score was taken
@@ -142,8 +145,12 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
     if values.get("last_val_bpb") is not None:
         steps, bpb, at = (values[name] for name in ("steps", "last_val_bpb", "last_val_step"))
         reason += f" at step {steps}; validation {bpb:.4f} at step {at}"
+    # At equal seconds such a run took fewer steps than the others, which is no property of its variant.
+    busy = lacked_cores(values.get("core_share"), "training") if values.get("budget_train_seconds") else ""
+    if busy and state == OK:
+        state, reason = STARVED, busy
     # Its reader would not know whether such a run counts.
-    if state not in STATES:
+    if state not in (*STATES, STARVED):
         state, reason = UNREADABLE, f"its state {state!r} is none of this version's: {', '.join(STATES)}"
     # A score of nan would make every mean nan, and one of -1 would be the best.
     if state == OK and not is_score(val_bpb):

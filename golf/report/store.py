@@ -12,13 +12,14 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.files import DAMAGED, read_json
-from golf.report.rows import UNREADABLE, RunRow, is_score, row_of
+from golf.report.rows import STARVED, UNREADABLE, RunRow, is_score, row_of
 from golf.run.code import standing
 from golf.run.folder import age_of_attempt, runs_root
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
 
 RowOf = Callable[[Path], RunRow]  # reader of a run folder; callers that have read it before give their own
-SAYS_NOTHING = (CRASHED, INTERRUPTED, UNREADABLE)  # states of attempts that any other attempt at the seed replaces
+# Any other attempt at the seed replaces one in these states.
+SAYS_NOTHING = (CRASHED, INTERRUPTED, UNREADABLE, STARVED)
 
 
 def find_record(target: str, root: Path) -> dict[str, Any] | None:

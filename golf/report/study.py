@@ -29,6 +29,7 @@ from golf.report.store import (
 )
 from golf.report.variants import Variant
 from golf.run.folder import runs_root
+from golf.settings.quoting import typed
 from golf.tables import grouped
 from golf.words import as_override
 
@@ -105,7 +106,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
         reference=None,
         kind=kinds.pop() if len(kinds) == 1 else "",
         swept=swept,
-        command=" ".join(first.get("command", [])),
+        command=typed(first.get("command", [])),
         notes=tuple(_about_peeking(records, root)),
         plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
     )

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from golf.bits import Score
+from golf.run.core_time import lacked_cores
 from golf.run.identity import variant_id
 from golf.run.result import OK, Result
 from golf.settings.config import Config
@@ -73,7 +74,8 @@ def _training(result: Result) -> str:
     budget = f" of {result.budget_train_seconds:g} s" if result.budget_train_seconds else " s, no cap"
     pace = f", {result.step_ms:.1f} ms each" if result.step_ms else ""
     steps, tokens = counted(result.steps, "step"), counted(result.tokens_seen, "token")
-    return f"{result.train_seconds:.1f}{budget}, {steps}{pace}, {tokens}"
+    share = f", with {result.core_share:.2f} of its cores" if lacked_cores(result.core_share, "training") else ""
+    return f"{result.train_seconds:.1f}{budget}{share}, {steps}{pace}, {tokens}"
 
 
 def _shown(path: Path) -> str:

@@ -20,6 +20,7 @@ from golf.files import DAMAGED, disk_errors, read_json, read_lines, write_atomic
 from golf.idea_folders import outside_folders
 from golf.paths import ROOT
 from golf.run.code import code_of_run, code_record, standing
+from golf.run.core_time import lacked_cores
 from golf.run.environment import environment_record
 from golf.run.identity import variant_id
 from golf.run.result import FINAL, Result, read_result, to_json
@@ -167,15 +168,16 @@ def find_run(variant_id: str, seed: int) -> RunFolder | None:
     tries = attempts(variant_id, seed)
     # A later attempt that was cut short takes nothing back from a finished one.
     if finished := [folder for folder in tries if state_of(folder) in FINAL]:
-        # A result that this version cannot read needs another attempt, which then stands for the run.
-        readable = [folder for folder in finished if len(finished) == 1 or _has_result(folder)]
+        # A result that this version cannot read, or of a busy machine, gives way to that of another attempt.
+        readable = [folder for folder in finished if len(finished) == 1 or _counts(folder)]
         return standing(readable or finished, lambda folder: code_of_run(folder.path))
     return tries[-1] if tries else None
 
 
-def _has_result(folder: RunFolder) -> bool:
+def _counts(folder: RunFolder) -> bool:
     with contextlib.suppress(GolfError):
-        return bool(read_result(folder.result))
+        result = read_result(folder.result)
+        return not (result.budget_train_seconds and lacked_cores(result.core_share, "training"))
     return False
 
 

@@ -49,6 +49,9 @@ class Result:
     train_seconds: float = 0.0
     budget_train_seconds: float = 0.0
     step_ms: float | None = None
+    cpu_seconds: float | None = None  # of training, all ranks and threads added up
+    core_share: float | None = None  # share of the cores that the threads asked for while training
+    eval_core_share: float | None = None  # the same while the artifact was scored
     train_loss: float | None = None
     last_val_step: int | None = None  # step of the last validation of a run that was stopped or crashed
     last_val_bpb: float | None = None  # score before quantization, perhaps before the end of training

@@ -24,8 +24,12 @@ SYNONYMS = dict(csv.reader(Path(__file__).with_name("synonyms.csv").read_text(en
 
 def technique_settings() -> dict[str, tuple[str, ...]]:
     """Return the settings of every technique by its name, read from the files: importing them takes seconds."""
-    own = sorted((ROOT / "golf/training/techniques").glob("*.py"))
-    return _settings_in((*own, *(idea.file for idea in ideas().values())))
+    return _settings_in((*_own_files(), *(idea.file for idea in ideas().values())))
+
+
+@functools.cache
+def _own_files() -> tuple[Path, ...]:
+    return tuple(sorted((ROOT / "golf/training/techniques").glob("*.py")))
 
 
 @functools.cache
@@ -34,7 +38,7 @@ def _settings_in(files: tuple[Path, ...]) -> dict[str, tuple[str, ...]]:
     for path in files:
         try:
             body = ast.parse(path.read_text(encoding="utf-8")).body
-        except (SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError):
             continue  # an idea that cannot be read is named where it is selected
         for node in body:
             if isinstance(node, ast.ClassDef) and (name := _technique_name(node)):

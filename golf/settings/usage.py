@@ -13,9 +13,11 @@ from golf.idea_folders import ideas
 from golf.paths import ROOT
 
 WIDTH = 118
+DRY_RUN = "GOLF_DRY_RUN"  # environment variable by which --dry-run reaches Hydra's plugins
 
 FLAGS = {
     "-m, --multirun": "run every combination of the values listed, as in optim.matrix_lr=0.02,0.04",
+    "--dry-run": "print runs, seconds and what has finished before, and run nothing",
     "--cfg job": "print the composed configuration and run nothing",
     "--hydra-help": "Hydra's own flags",
 }

@@ -12,6 +12,7 @@ from golf.plan.seconds import expected_step_time, steps_within_budget
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 from golf.settings.config import Config
+from golf.system import cpu_cores
 from golf.training.model.build import shapeless_model
 from tests.support import compose
 
@@ -43,6 +44,22 @@ def test_other_machines_other_work_and_other_graphs_say_nothing(cfg: Config, wha
     run = ran(dataclasses.replace(cfg, launch=launch), 100.0, "8× H100" if what == "machine" else HERE)
     speed = expected_step_time(cfg, flops(cfg) * (3 if what == "work" else 1), "Abacus, 2 cores", [run])
     assert speed.step_ms is None and "Abacus, 2 cores" in speed.basis
+
+
+def test_runs_on_a_busy_machine_say_nothing(cfg: Config) -> None:
+    fast, slow = ran(cfg, 100.0), ran(cfg, 900.0)
+    slow.result.core_share, fast.result.core_share = 0.1, 0.95
+    speed = expected_step_time(cfg, flops(cfg), HERE, [slow, fast])
+    assert speed.step_ms == pytest.approx(Interval(100.0, 100.0, 100.0)) and "1 finished run" in speed.basis
+    assert expected_step_time(cfg, flops(cfg), HERE, [slow]).step_ms is None
+
+
+def test_runs_of_sweeps_with_all_cores_are_like_single_runs(cfg: Config) -> None:
+    # A sweep writes the threads of its share down, where a single run has left them open.
+    whole, cores = dataclasses.replace(cfg.launch, threads=None), cpu_cores()
+    of_sweep = dataclasses.replace(cfg, launch=dataclasses.replace(cfg.launch, threads=cores))
+    speed = expected_step_time(dataclasses.replace(cfg, launch=whole), flops(cfg), HERE, [ran(of_sweep, 100.0)])
+    assert speed.step_ms is not None
 
 
 def test_steps_until_the_clock_or_the_cap(cfg: Config) -> None:

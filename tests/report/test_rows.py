@@ -5,12 +5,14 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from golf.errors import GolfError
-from golf.report.rows import bytes_per_token, row_of
+from golf.report.rows import RunRow, bytes_per_token, row_of
 from golf.report.store import standing_row
+from golf.report.variants import Variant
 from golf.run.code import own_code
 from golf.run.folder import finished_run
 from golf.run.identity import variant_id
@@ -170,3 +172,26 @@ def test_of_several_codes_the_one_at_hand_stands_for_the_seed_else_the_last(tmp_
         row = standing_row(folders)
         assert row.val_bpb == scores[wanted] and len(row.faults) == len(codes) - 1
         assert any("is of other code than" in said for said in row.faults)
+
+
+def test_a_run_without_its_cores_under_a_clock_does_not_count(tmp_path: Path) -> None:
+    busy: dict[str, Any] = {"core_share": 0.1, "cpu_seconds": 60.0}
+    row = row_of(write_run(tmp_path, Config(), 1.25, 1, budget_train_seconds=600.0, **busy))
+    assert row.state == "starved" and "had 0.10 of its cores while training" in row.reason and not row.counts
+    assert row.cpu_seconds == 60.0
+    # Without a clock the steps were made all the same, and a run that had its cores is as good as any.
+    assert row_of(write_run(tmp_path, Config(), 1.24, 2, **busy)).counts
+    assert row_of(write_run(tmp_path, Config(), 1.24, 3, budget_train_seconds=600.0, core_share=0.97)).counts
+
+
+def test_a_run_without_its_cores_is_replaced_by_any_other_attempt(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"budget_train_seconds": 600.0}
+    good = write_run(tmp_path, Config(), 1.24, 1, **changes)
+    busy = write_run(tmp_path, Config(), 1.25, 1, attempt=2, core_share=0.3, **changes)
+    assert standing_row([good, busy]).path == good
+
+
+def test_variants_at_equal_seconds_are_judged_by_the_runs_that_had_their_cores() -> None:
+    lost = RunRow("a", "a", 4, "starved", "busy", val_bpb=1.30)
+    variant = Variant("a", "a", (*(RunRow("a", "a", i, val_bpb=1.2 + i / 1000) for i in range(3)), lost))
+    assert len(variant.scores("final")) == 3 and variant.lost == [lost]

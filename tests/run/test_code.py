@@ -20,6 +20,7 @@ from golf.run.code import EARLIER, THEN, about_change, code_of_run, code_record,
 from golf.run.identity import variant_id
 from golf.settings.config import Config
 from golf.submission.runs import gather
+from golf.training.data.own_text import OwnDataset
 from tests.report.runs import variant, with_lr, write_run
 from tests.support import ROOT, tiny_overrides
 
@@ -163,7 +164,7 @@ def test_a_resumed_run_notes_both_codes(runs: Path) -> None:
 
 
 @pytest.mark.slow
-def test_edits_of_three_files_between_commands_reach_no_verdict(tiny, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_edits_of_three_files_between_commands_reach_no_verdict(tiny: OwnDataset, tmp_path: Path) -> None:
     """The whole way: a copy of the checkout, its code edited, edited again and brought back between two commands."""
     copy = tmp_path / "copy"
     for name in ("golf", "conf", "hydra_plugins"):

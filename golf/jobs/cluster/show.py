@@ -13,6 +13,8 @@ from golf.run.folder import runs_root
 from golf.settings.config import training_seconds
 from golf.words import counted
 
+MOST_IN_AN_ARRAY = 1000  # jobs, by Slurm's default of MaxArraySize
+
 
 def show_order(order: ClusterOrder, name: str) -> None:
     """Print counts, cost and the plan of the first run, before anything is sent."""
@@ -45,6 +47,11 @@ def show_order(order: ClusterOrder, name: str) -> None:
     print(f"{cost}: {counted(cfg.cluster.minutes, 'minute')} each, {at_once}")
     if is_slurm and cfg.cluster.minutes * 60 <= training_seconds(cfg):
         print(f"warning: cluster.minutes ends a job before its {training_seconds(cfg):g} s of training: raise it")
+    if is_slurm and len(order.to_run) > MOST_IN_AN_ARRAY:
+        print(
+            f"warning: an array of {len(order.to_run):,} jobs is more than Slurm's MaxArraySize admits unless the "
+            "cluster has raised it (scontrol show config): list fewer values, or submit in parts"
+        )
     for remark in dict.fromkeys(remark for job in order.to_run for remark in job.remarks):
         print(f"  {remark}")
     for line in lines_before_run(cfg):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from golf.jobs.cluster.ending import ending, last_words
 from golf.jobs.cluster.queue import PENDING, JobState, job_states
 from golf.jobs.cluster.submit import read_submitted
 from golf.jobs.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
-from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder
+from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder, sweep_lock_name
 from golf.report.rows import UNREADABLE
 from golf.report.store import find_record as find_any_record
 from golf.report.store import sweep_names
 from golf.run.folder import NOT_SCORED, find_run, finished_run, runs_root
+from golf.run.locks import is_locked
 from golf.run.result import FINAL
 
 WAITING, NOT_STARTED, UNKNOWN = "waiting", "not started", "unknown"
@@ -116,6 +118,18 @@ def _how_far(key: Key) -> str:
         return "starting"
     loss = f", loss {last['train_loss']:.4f}" if last.get("train_loss") else ""
     return f"step {last['step']}, {last.get('train_seconds', 0):.0f} s{loss}"
+
+
+def is_at_work(name: str, lines: Sequence[RunStatus]) -> bool:
+    """Tell whether runs of sweep `name` are at work, or a process or a job that will start more of them."""
+    if any(line.state in (RUNNING, WAITING) for line in lines) or is_locked(sweep_lock_name(name)):
+        return True
+    # It imports torch, which takes seconds, and few sweeps are on a cluster.
+    if not (sweep_folder(name) / "waves.jsonl").exists():
+        return False
+    from golf.jobs.cluster.waves import waiting_controller
+
+    return waiting_controller(name) is not None
 
 
 def counts(lines: list[RunStatus]) -> str:

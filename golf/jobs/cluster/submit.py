@@ -59,7 +59,15 @@ def _gpus(job: Job) -> int:
 
 def make_order(asked: Sequence[Job | Refused]) -> ClusterOrder:
     """Return the order for `asked`. Runs that have finished, are running or wait in a queue are not sent again."""
-    placed = [_on_cluster(job) if isinstance(job, Job) else job for job in asked]
+    # Seeds of a variant fit a cluster alike, and each check takes a hundredth of a second.
+    fits: dict[str, Job | Refused] = {}
+    placed: list[Job | Refused] = []
+    for job in asked:
+        if isinstance(job, Job):
+            key = repr((job.key[0], job.cfg.launch, job.cfg.cluster))
+            fits[key] = fits.get(key) or _on_cluster(job)
+            job = _with_fit(job, fits[key])
+        placed.append(job)
     jobs = [job for job in placed if isinstance(job, Job)]
     wanted, queued = distinct(jobs), _queued_for(jobs)
     # Slurm gives the jobs of an array to its nodes in turn.
@@ -89,6 +97,13 @@ def _on_cluster(job: Job) -> Job | Refused:
     except GolfError as error:
         return Refused(job.overrides, str(error))
     return dataclasses.replace(job, cfg=cfg)
+
+
+def _with_fit(job: Job, other: Job | Refused) -> Job | Refused:
+    """Return `job` with the ranks and nodes of `other`, of its variant on its cluster, or `Refused` as that is."""
+    if isinstance(other, Refused):
+        return Refused(job.overrides, other.sentence)
+    return dataclasses.replace(job, cfg=dataclasses.replace(job.cfg, launch=other.cfg.launch))
 
 
 def _queued_for(jobs: Sequence[Job]) -> dict[Key, str]:

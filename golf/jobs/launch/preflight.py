@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from golf.artifact.codec.codecs import require_codec
 from golf.errors import GolfError
+from golf.files import disk_errors
 from golf.jobs.launch.process import own_family
 from golf.paths import ROOT, resolve
 from golf.plan.memory import check_memory
 from golf.run.environment import package_versions
-from golf.run.folder import RunFolder
+from golf.run.folder import RunFolder, runs_root
 from golf.run.locks import is_held
 from golf.settings.config import Config, changes_steps
 from golf.settings.hardware import require_device
@@ -58,6 +61,18 @@ def check_inputs(cfg: Config) -> None:
     make_loader(cfg, open_dataset(cfg))
     if cfg.model.init_from:
         load_weights(build_model(cfg), resolve(cfg.model.init_from))
+
+
+def check_runs_root() -> None:
+    """Raise `GolfError` if no run folder can be made. What this made for the check is taken away again."""
+    root = runs_root()
+    made = next((path for path in (root, *root.parents) if path.exists()), root)
+    with disk_errors(root):
+        if not made.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(made))
+        # The way to ask that is right for every user, file system and quota is to try.
+        with tempfile.TemporaryFile(dir=made):
+            pass
 
 
 def check_machine(cfg: Config, folder: Path) -> list[str]:

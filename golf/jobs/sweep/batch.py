@@ -5,6 +5,7 @@ Most sweeps are one batch. A sweeper that searches asks for several.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,10 +14,18 @@ from typing import Any, NamedTuple
 from golf.errors import GolfError
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, is_repeated, label, made_by_other_code
-from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
+from golf.jobs.sweep.record import (
+    extended,
+    make_record,
+    read_record,
+    sweep_folder,
+    sweep_lock_name,
+    write_record,
+)
 from golf.jobs.sweep.scheduler import LocalSweep
 from golf.jobs.sweep.shares import shares
 from golf.run.folder import finished_run
+from golf.run.locks import try_lock
 from golf.run.result import Result
 from golf.settings.config import RulesConfig
 from golf.settings.jobs_config import TrackConfig, is_tracked
@@ -54,7 +63,7 @@ def run_batch(
     refused = [job for job in (*asked, *checked) if isinstance(job, Refused)]
     for job in refused:
         print(f"error: {label(job, common)}: {job.sentence}", file=sys.stderr, flush=True)
-    _announce(len(asked), wanted, len(jobs) - len(unique), len(refused))
+    announce(len(asked), wanted, len(jobs) - len(unique), len(refused))
     if wanted:
         # The record is written before the first run, so that reports and a restart know the sweep even if it is killed.
         before = read_record(name)
@@ -62,8 +71,11 @@ def run_batch(
         record = record if first_batch or before is None else extended(before, record)
         write_record(record)
     sweep = LocalSweep(list(wanted), SweepDisplay(len(wanted), common))
+    # The lock tells others that more runs are to come. A second start of the same command has none.
+    at_work = try_lock(sweep_lock_name(name)) if wanted else None
     try:
-        sweep.run()
+        with at_work or contextlib.nullcontext():
+            sweep.run()
     finally:
         rows.extend(Row(job.overrides, None, job.sentence) for job in refused)
         rows.extend(Row(job.overrides, *_outcome(sweep, job), job.cfg.track) for job in wanted)
@@ -97,7 +109,7 @@ def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
     sentences: dict[str, str] = {}
     checked: list[Job | Refused] = []
     for job in jobs:
-        if _has_finished(job):
+        if has_finished(job):
             checked.append(job)
             continue
         cfg = job.cfg
@@ -113,13 +125,14 @@ def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:
     return checked
 
 
-def _has_finished(job: Job) -> bool:
+def has_finished(job: Job) -> bool:
+    """Tell whether a sweep would take the result of an earlier run of `job`."""
     return not job.cfg.launch.fresh and finished_run(*job.key) is not None
 
 
-def _announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) -> None:
+def announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) -> None:
     """Print the counts of jobs, how many run at once, and the remarks of their configurations."""
-    to_run = [job for job in wanted if not _has_finished(job)]
+    to_run = [job for job in wanted if not has_finished(job)]
     counts = {
         "to run": len(to_run),
         "finished before": len(wanted) - len(to_run),

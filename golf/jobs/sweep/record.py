@@ -50,6 +50,11 @@ def sweep_folder(name: str) -> Path:
     return runs_root() / "sweeps" / name
 
 
+def sweep_lock_name(name: str) -> str:
+    """Return the name of the lock that a process holds while it runs jobs of sweep `name` on this machine."""
+    return f"sweep-{name}"
+
+
 def sweep_name(label: str, arguments: Iterable[str]) -> str:
     """Return `label` and a hash of the arguments in any order, without those that cannot change a result."""
     said = sorted(a for a in arguments if not NOT_IN_NAME.match(a))

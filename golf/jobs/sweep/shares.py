@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from golf.errors import GolfError
@@ -12,6 +15,12 @@ from golf.run.locks import Lock, try_lock
 from golf.settings.config import Config
 from golf.settings.hardware import cpu_cores, detect
 from golf.words import counted
+
+POLL_SECONDS = 0.2
+WAITING = (
+    "waiting for a part of the machine, which other runs have (golf status shows them); launch.jobs=… makes parts "
+    "smaller, launch.threads=… takes fewer cores"
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,11 @@ def shares(cfg: Config) -> list[Share]:
 
 def lock_share(cfg: Config) -> tuple[Share, list[Lock]] | None:
     """Lock a share that no job has now. Return it with the locks to release later; None if all shares are taken."""
-    for share in shares(cfg):
+    return _lock_one_of(shares(cfg))
+
+
+def _lock_one_of(candidates: Sequence[Share]) -> tuple[Share, list[Lock]] | None:
+    for share in candidates:
         with contextlib.ExitStack() as stack:
             locks = []
             for part in share.parts:
@@ -55,6 +68,31 @@ def lock_share(cfg: Config) -> tuple[Share, list[Lock]] | None:
                 stack.pop_all()
                 return share, locks
     return None
+
+
+@contextlib.contextmanager
+def own_share(cfg: Config) -> Iterator[Share]:
+    """Take a share of this machine for a run outside of a sweep, once one is free, until the block ends.
+
+    Raises `GolfError` if not even one fits.
+    """
+    has_said = False
+    while (found := _lock_one_of(_for_single_run(cfg))) is None:
+        if not has_said:
+            has_said = True
+            print(WAITING, file=sys.stderr, flush=True)
+        time.sleep(POLL_SECONDS)
+    share, locks = found
+    with contextlib.ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(lock)
+        yield share
+
+
+def _for_single_run(cfg: Config) -> list[Share]:
+    """Return the shares that a run in this process can have: torch has seen the GPUs, so it uses the first ones."""
+    fitting = shares(cfg)
+    return fitting if cfg.launch.device == "cpu" else fitting[:1]
 
 
 def _gpu_shares(cfg: Config) -> list[Share]:

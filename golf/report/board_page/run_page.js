@@ -119,7 +119,7 @@ function pageParts(id, run, values) {
   const parts = [], part = (title, ...content) => { if (content.length) parts.push(make("h3", title), ...content); };
   const figures = NUMBERS.filter(([key]) => hasValue(run[key])).map(([key, title, digits]) => [title, shownNumber(run[key], digits)]);
   for (const [key, title] of [["artifact_bytes", "artifact bytes"], ["code_bytes", "code bytes"], ["cap_bytes", "cap in bytes"]]) if (hasValue(run[key])) figures.push([title, shownNumber(run[key], 0)]);
-  for (const key of ["model_params", "tokens_seen", "quant_gap_bpb", "codec", "peak_memory_mib", "calibration_seconds", "quantize_seconds"]) if (values.result[key]) figures.push([key.replaceAll("_", " "), shownFigure(values.result[key])]);
+  for (const key of ["model_params", "tokens_seen", "quant_gap_bpb", "codec", "peak_memory_mib", "cpu_seconds", "calibration_seconds", "quantize_seconds"]) if (values.result[key]) figures.push([key.replaceAll("_", " "), shownFigure(values.result[key])]);
   const started = values.made.started_at ? new Date(1000 * values.made.started_at).toLocaleString("sv") : "";
   const made = [["command", values.made.command], ["commit", values.made.commit], ["machine", run.machine], ["host", values.made.host], ["started", started], ["Python, torch", [values.made.python, values.made.torch].filter(Boolean).join(", ")], ["tags", (run.tags || []).join(", ")], ["folder", values.folder]];
   if (values.warnings.length) { const list = make("ul"); list.append(...values.warnings.map(text => make("li", text))); part("Warnings", list); }

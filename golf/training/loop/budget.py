@@ -5,6 +5,7 @@ GPTQ's calibration on training text counts as training; calibration on text that
 
 from __future__ import annotations
 
+from golf.run.core_time import lacked_cores
 from golf.run.result import OK, OVER_BYTES, OVER_TIME, Result
 from golf.settings.config import Config
 
@@ -35,11 +36,18 @@ def budget_state(cfg: Config, result: Result) -> tuple[str, str]:
     # The loop stops before the step that would not fit, but a step or batch can take longer than those before it.
     if budget.train_seconds and over_train > budget.grace_seconds:
         what = "training with calibration and tuning" if calibrating else "training"
-        return OVER_TIME, f"{what} took {over_train:.1f} s more than its {budget.train_seconds:g} s"
+        busy = _busy(result.core_share, "training")
+        return OVER_TIME, f"{what} took {over_train:.1f} s more than its {budget.train_seconds:g} s{busy}"
     if budget.eval_seconds and result.eval_seconds > budget.eval_seconds:
-        counted = " with unpacking and compiling" if cfg.rules.eval_clock == "whole" else ""
-        return OVER_TIME, f"scoring{counted} took {result.eval_seconds:.1f} s of at most {budget.eval_seconds:g} s"
+        what = "scoring with unpacking and compiling" if cfg.rules.eval_clock == "whole" else "scoring"
+        busy = _busy(result.eval_core_share, "scoring")
+        return OVER_TIME, f"{what} took {result.eval_seconds:.1f} s of at most {budget.eval_seconds:g} s{busy}"
     return OK, ""
+
+
+def _busy(share: float | None, doing: str) -> str:
+    said = lacked_cores(share, doing)
+    return f": {said}" if said else ""
 
 
 def _calibration_seconds(cfg: Config, result: Result, source: str) -> float:

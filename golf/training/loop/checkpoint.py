@@ -40,6 +40,8 @@ class Start:
     train_loss: float | None = None  # nats per token, the last one logged
     active: tuple[str, ...] = ()  # late switches that are on
     stage_steps: tuple[int, ...] = ()  # steps of each of schedule.stages so far
+    cpu_seconds: float = 0.0  # of all ranks
+    waited_seconds: float = 0.0  # of threads that were ready to run and had no core, all ranks
 
 
 CHECKSUM = "crc32"  # its key in a file's metadata

@@ -1,21 +1,32 @@
-"""The framework's part in the timed loop: warnings, checkpoints, recompilations. The exported script has none."""
+"""The framework's part in the timed loop: warnings, checkpoints, recompilations, CPU seconds.
+
+The exported script has none.
+"""
 
 from __future__ import annotations
 
 import itertools
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from golf.run.core_time import CoreMeter, CoreTime
 from golf.training.loop.checkpoint import Checkpoints, Start
+from golf.training.ranks import ALONE, Ranks
 
 
 class LoopListener:
-    """Saves checkpoints, notes what is compiled while the clock runs, and passes on warnings about the pace."""
+    """Saves checkpoints, notes what is compiled and used while the clock runs, and passes on warnings of the pace."""
 
     def __init__(self, warn: Callable[[str], None], checkpoints: Checkpoints | None = None):
         self.warn, self.checkpoints = warn, checkpoints
         self.recompiles: list[str] = []  # causes of the graphs that were compiled while the clock ran
+        self.ranks: Ranks = checkpoints.ranks if checkpoints else ALONE
+        start = self.start
+        # What was spent before a resume is that of all ranks, and the first one counts on from there.
+        spent = CoreTime(start.cpu_seconds, start.waited_seconds) if self.ranks.is_first else CoreTime()
+        self._meter = CoreMeter(spent)
         self._last: Any = None
         self._graphs = 0
 
@@ -26,10 +37,12 @@ class LoopListener:
 
     def clock_runs(self) -> None:
         """Begin a segment in which a compilation counts."""
+        self._meter.start()
         self._last, self._graphs = next(iter(_records()), None), _graphs()
 
     def clock_stands(self) -> None:
         """End the segment and collect the causes."""
+        self._meter.stop()
         if _graphs() == self._graphs:
             return
         # Torch drops old records, so the last one seen marks where new ones end, not their number.
@@ -44,7 +57,14 @@ class LoopListener:
     def save(self, start: Start) -> None:
         """Write a checkpoint from which training can go on at `start`."""
         if self.checkpoints:
-            self.checkpoints.save(start)
+            spent = self.core_time()
+            self.checkpoints.save(replace(start, cpu_seconds=spent.cpu, waited_seconds=spent.waited))
+            self._meter.start()
+
+    def core_time(self) -> CoreTime:
+        """Return the time of all ranks on their cores and in wait of them while the clock ran. All have to call it."""
+        mine = self._meter.stop()
+        return CoreTime(*self.ranks.sum(mine.cpu, mine.waited))
 
 
 def _dynamo() -> Any:

@@ -21,14 +21,15 @@ from torch import Tensor
 
 from golf.artifact.codec.codecs import require_codec
 from golf.artifact.container import unpack
-from golf.artifact.quant.formats import Tensors, own_formats
+from golf.artifact.quant.formats import FLOAT_DTYPES, Tensors, own_formats
+from golf.artifact.quant.policy import is_control, storage_of, tensor_class
 from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
 from golf.errors import GolfError, MissingError
 from golf.idea_folders import refuse_changed
 from golf.run.folder import RunFolder
 from golf.settings.composition import CONF_DIR, compose
-from golf.settings.config import Config, uses_gptq
+from golf.settings.config import Config, tensor_classes, uses_gptq
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model, round_model
@@ -52,6 +53,7 @@ class QuantGap:
     artifact_bytes: int
     seconds: float  # seconds of calibrating, quantizing and packing
     tokens: int  # scored tokens
+    without: tuple[str, ...] = ()  # number formats that no matrix of their class has
 
 
 def quant_gaps(
@@ -80,7 +82,20 @@ def quant_gaps(
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
         gap, error = paired_gap(nats_before, nats_after, byte_count)
-        yield QuantGap(name, before, after, gap, error, len(packed), seconds, dataset.validation.size - 1)
+        without, scored = formats_without_matrix(stored_as, weights), dataset.validation.size - 1
+        yield QuantGap(name, before, after, gap, error, len(packed), seconds, scored, without)
+
+
+def formats_without_matrix(cfg: Config, weights: Tensors) -> tuple[str, ...]:
+    """Return the number formats of classes with matrices in `weights` that none of these gets, as all are too small."""
+    asked: dict[str, bool] = {}
+    classes = tensor_classes(cfg.quant)
+    for name, tensor in weights.items():
+        wanted = classes[tensor_class(name)].format
+        if tensor.ndim == 2 and not is_control(name, cfg.tech) and wanted not in FLOAT_DTYPES:
+            has_it = storage_of(name, tensor, cfg.quant, cfg.tech).format == wanted
+            asked[wanted] = asked.get(wanted, False) or has_it
+    return tuple(sorted(form for form, has_it in asked.items() if not has_it))
 
 
 def _in_order(weights: Tensors, state_dict: Tensors) -> dict[str, Tensor]:
@@ -181,11 +196,15 @@ def gaps_of_run(folder: RunFolder, choices: Sequence[str] = (), *, tokens: int =
 def print_gaps(gaps: Iterator[QuantGap]) -> None:
     """Print a row in Markdown for each gap, as it is finished."""
     print(HEAD, flush=True)
-    tokens = 0
+    tokens, has_missing = 0, False
     for gap in gaps:
         # One batch of text has no standard error.
         error = f"{gap.gap_standard_error:.5f}".replace("nan", "unknown")
         scores = f"{gap.before_bpb:.4f} | {gap.after_bpb:.4f} | {gap.gap_bpb:+.5f} ± {error}"
-        print(f"| {gap.name} | {scores} | {gap.artifact_bytes:,} | {gap.seconds:.1f} |", flush=True)
+        missing = f" (no matrix has {' or '.join(gap.without)} here)" if gap.without else ""
+        has_missing |= bool(missing)
+        print(f"| {gap.name}{missing} | {scores} | {gap.artifact_bytes:,} | {gap.seconds:.1f} |", flush=True)
         tokens = gap.tokens
     print(f"\n{tokens:,} tokens, float32; bits per byte")
+    if has_missing:
+        print("Matrices of quant.small_numel weights or fewer stay fp16: a row without its format says nothing of it.")

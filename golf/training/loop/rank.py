@@ -16,6 +16,7 @@ from golf.artifact.quant.policy import unmatched_patterns
 from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
 from golf.files import sync_folder, write_atomic
+from golf.run.core_time import CoreMeter, CoreTime, lacked_cores
 from golf.run.environment import machine_kind
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
@@ -221,6 +222,12 @@ class _Run:
         listener = LoopListener(log.warning, checkpoints)
         training = train(cfg, state, loader, validation(state, self.scorer), log, listener)
         _record_training(result, cfg, training, state.stages)
+        spent = listener.core_time()
+        result.cpu_seconds, result.core_share = round(spent.cpu, 3), spent.share
+        # Without a clock the steps are the same, however long they took.
+        if cfg.budget.train_seconds and (said := lacked_cores(spent.share, "training")):
+            result.warnings.append(said)
+            log.warning(said)
         for cause in listener.recompiles:
             warning = f"recompiled while the clock ran: {cause}"
             result.warnings.append(warning)
@@ -242,10 +249,12 @@ class _Run:
     def score(self, trained: Trained) -> None:
         """Load the artifact from disk and score it: only what the file holds counts. Then judge the run."""
         cfg, log, result = self.cfg, self.log, trained.result
-        start = time.perf_counter()
+        start, meter = time.perf_counter(), CoreMeter()
+        meter.start()
         weights = load(self.folder.artifact, by_its_run=True).state_dict()
         scores = score_artifact(cfg, weights, self.scorer, log)
-        whole_seconds = time.perf_counter() - start
+        whole_seconds, mine = time.perf_counter() - start, meter.stop()
+        result.eval_core_share = CoreTime(*self.ranks.sum(mine.cpu, mine.waited)).share
         result.post_quant, result.post_quant_sliding, result.post_quant_ttt = scores
         result.eval_seconds = counted_eval_seconds(cfg, result, whole_seconds)
         log.scoring_ended(result.eval_seconds)

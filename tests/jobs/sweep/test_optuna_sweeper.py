@@ -19,7 +19,7 @@ from golf.training.data.own_text import OwnDataset
 from tests.support import golf_main, tiny_overrides
 
 optuna = pytest.importorskip("optuna")
-from hydra_plugins.golf_optuna import FIRST_FRESH_SEED, OptunaSweeper, _distribution  # noqa: E402
+from hydra_plugins.golf_optuna import FIRST_FRESH_SEED, REFERENCE_SEEDS, OptunaSweeper, _distribution  # noqa: E402
 
 
 class Launcher:
@@ -49,8 +49,9 @@ def search(monkeypatch: pytest.MonkeyPatch, *arguments: str, at_once: int = 1) -
 def test_a_search_ends_in_a_verdict_on_fresh_seeds(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = search(monkeypatch, "seed=7", "optim.matrix_lr=tag(log,interval(0.005,0.2))", at_once=at_once)
     trials = [overrides for name, overrides in asked if name == "lr-1234abcd"]
-    assert trials[0] == ["model=4l", "seed=7", "sweep.reference=first"] and len(trials) == 13
-    rates = [float(overrides[-1].partition("=")[2]) for overrides in trials[1:]]
+    assert trials[0] == ["model=4l", "seed=7", "sweep.reference=first"] and len(trials) == 15
+    assert trials[1:3] == [["model=4l", "sweep.reference=first", f"seed={seed}"] for seed in REFERENCE_SEEDS]
+    rates = [float(overrides[-1].partition("=")[2]) for overrides in trials[3:]]
     assert all(0.005 <= rate <= 0.2 for rate in rates) and max(rates) > 0.08, "a run without a score is survived"
     best = min(rates, key=lambda rate: abs(math.log(rate / 0.03)))
     judged = [overrides for name, overrides in asked if name == "lr_best-1234abcd"]
@@ -66,16 +67,36 @@ def test_a_search_ends_in_a_verdict_on_fresh_seeds(at_once: int, monkeypatch: py
 def test_nothing_better_needs_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked = search(monkeypatch, "optim.matrix_lr=0.001,0.09")
     assert {name for name, _ in asked} == {"lr-1234abcd"}
-    assert "nothing with a better score than the reference" in capsys.readouterr().out
+    assert "nothing with a better score than the mean of the reference" in capsys.readouterr().out
     with pytest.raises(GolfError, match="searches nothing"):
         search(monkeypatch, "seed=1")
     with pytest.raises(GolfError, match="leave seed out"):
         search(monkeypatch, "seed=range(1,40)", "optim.matrix_lr=0.001,0.09")
 
 
+@pytest.mark.parametrize(("lucky", "is_found"), [([0.1, 0.9, 0.8], True), ([0.9, 0.1, 0.1], False)])
+def test_a_lucky_run_of_the_reference_decides_nothing(
+    lucky: list[float], is_found: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Lucky(Launcher):
+        def launch(self, batch: Sequence[Sequence[str]], first: int) -> list[Any]:
+            done = super().launch(batch, first)
+            return [SimpleNamespace(return_value=score) for score in lucky] if first == 0 else done
+
+    # The best trial has 0.48: above the mean of 0.6 in one case, and below that of 0.37 in the other.
+    asked: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(results, "print_sweep", lambda name, jobs, rules: None)
+    monkeypatch.setattr(OptunaSweeper, "_launcher", lambda self, folder: Lucky(folder, asked))
+    sweeper = OptunaSweeper(4, 1, 0, 2, None)
+    sweeper.given = OmegaConf.create({"hydra": {"sweep": {"dir": "runs/sweeps/lr-1234abcd"}}})
+    sweeper.sweep(["optim.matrix_lr=0.015,0.0149"])
+    assert ("best of the search" in capsys.readouterr().out) is is_found
+
+
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
+        ("a=range(0.1,0.5,0.1)", optuna.distributions.CategoricalDistribution(["0.1", "0.2", "0.3", "0.4"])),
         ("a=interval(0.5,8)", optuna.distributions.FloatDistribution(0.5, 8)),
         ("a=tag(log,interval(0.5,8))", optuna.distributions.FloatDistribution(0.5, 8, log=True)),
         ("a=x,y", optuna.distributions.CategoricalDistribution(["x", "y"])),

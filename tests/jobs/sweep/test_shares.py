@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 
 import pytest
 
 from golf.errors import GolfError
+from golf.jobs.launch.launcher import _within
 from golf.jobs.sweep import shares as module
-from golf.jobs.sweep.shares import lock_share, shares
+from golf.jobs.sweep.shares import WAITING, lock_share, own_share, shares
 from golf.settings import hardware
 from golf.settings.config import Config
 from golf.settings.hardware import Hardware
@@ -91,3 +94,32 @@ def test_shares_are_given_out_once_until_they_come_back(machine: None, runs: Pat
         for lock in locks:
             lock.release()
     assert list((runs / "locks").iterdir()) == []
+
+
+def test_a_single_run_waits_for_its_share_and_gives_it_back(
+    machine: None, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    locked = lock_share(on("cpu"))
+    assert locked
+    # The other run ends while this one waits.
+    held = contextlib.ExitStack()
+    for lock in locked[1]:
+        held.enter_context(lock)
+    threading.Timer(0.5, held.close).start()
+    with own_share(on("cpu", jobs=4)) as share:
+        assert share.threads == 4 and capsys.readouterr().err == f"{WAITING}\n"
+        assert _within(on("cpu", jobs=4), share).launch.threads == 4
+        # Three more parts are free, and nothing is said of them.
+        with own_share(on("cpu", jobs=4)):
+            assert lock_share(on("cpu")) is None
+    assert capsys.readouterr().err == "" and lock_share(on("cpu"))
+
+
+def test_a_single_run_on_gpus_takes_the_first_ones(machine: None, runs: Path) -> None:
+    with own_share(on("cuda", nproc=2)) as share:
+        assert share.gpus == ("0", "1") and lock_share(on("cuda", nproc=8)) is None
+
+
+def test_the_whole_machine_leaves_the_threads_open(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("golf.jobs.launch.launcher.cpu_cores", lambda: 16)
+    assert _within(on("cpu"), shares(on("cpu"))[0]) == on("cpu")

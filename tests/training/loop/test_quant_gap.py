@@ -88,6 +88,23 @@ def test_a_gap_of_one_batch_has_an_unknown_error(capsys: pytest.CaptureFixture[s
     assert "| +0.50000 ± unknown | 1,000 |" in capsys.readouterr().out
 
 
+def test_a_format_that_no_matrix_has_is_said(
+    tiny_cfg: Config, weights: dict[str, torch.Tensor], capsys: pytest.CaptureFixture[str]
+) -> None:
+    int4 = TensorQuant("int4")
+    quants = {
+        "small": QuantConfig(embed=int4, attn=int4, mlp=TensorQuant("fp16"), small_numel=1 << 30),
+        "large": QuantConfig(embed=int4, attn=int4, mlp=int4, small_numel=256),
+        # The embedding is the only matrix that is large enough.
+        "mixed": QuantConfig(attn=int4, mlp=int4, small_numel=weights["tok_emb.weight"].numel() - 1),
+    }
+    gaps = list(quant_gaps(tiny_cfg, weights, stored_as(tiny_cfg, quants), tokens=0))
+    assert [gap.without for gap in gaps] == [("int4",), (), ("int4",)]
+    print_gaps(iter(gaps))
+    said = capsys.readouterr().out
+    assert "| small (no matrix has int4 here) | " in said and "| large | " in said and "stay fp16" in said
+
+
 def test_presets_without_their_package_are_left_out_and_named(
     finished_run: FinishedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

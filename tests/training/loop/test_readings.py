@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -90,15 +91,13 @@ def test_keys_are_edited_before_norm_and_rotary_and_within_documents() -> None:
     shape = ["model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1", "model.num_layers=2"]
     within = ["model.within_documents=true", "eval.documents=true", "data.train_seq_len=16"]
     torch.manual_seed(0)
-    model: GPT = build_model(
-        compose([*shape, *within])
-    )
+    model: GPT = build_model(compose([*shape, *within]))
     tokens = torch.randint(2, 300, (2, 16))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, 0.3)
         before = model(tokens, tokens)
-        attn = model.blocks[0].attn
+        attn: Any = cast(Any, model.blocks[0]).attn
         # Keys have unit RMS, so a scale of all changes nothing, and a sign that of every score.
         attn.key_hooks["mix"].append(lambda attn, k, context: k * 3.0)
         assert torch.allclose(model(tokens, tokens), before, atol=1e-4)
