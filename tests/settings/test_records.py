@@ -276,6 +276,7 @@ TERNARY: dict[str, Any] = {
     "optim.muon_momentum_warmup_start": 0.85,
     "optim.muon_momentum_warmup_steps": 500,
     "optim.muon_row_normalize": True,
+    "optim.muon_row_eps": 1.1920929e-07,
     "optim.grad_clip_norm": 0.0,
     "schedule.warmdown_fraction": 0.2,
     "schedule.warmup_steps": 5,
