@@ -11,7 +11,7 @@ from golf.artifact.quant.policy import tensor_class
 from golf.plan.excess_bits import ExcessBits, Features, prior_of, rare_rows_excess, rounding_excess
 from golf.plan.simulation import Simulation, simulate
 from golf.plan.tensors import StoredTensors, matrix_roles, weights_by_role
-from golf.plan.weight_size import WeightSize, expected_size, path_length
+from golf.plan.weight_size import WeightSize, expected_size, path_length, walk_length
 from golf.settings.config import Config, QuantConfig, mean_batch_tokens, scale_floor, tensor_classes
 
 NORMAL_95 = 1.96  # half-width of a two-sided 95 % interval, in standard deviations
@@ -70,7 +70,7 @@ def weight_sizes(cfg: Config, tensors: StoredTensors, steps: int) -> dict[str, W
     """Return the expected size of the weights, for each role that is stored as integers."""
     tech = frozenset(cfg.tech)
     return {
-        role: expected_size(role, tensor.columns, path_length(cfg, role, steps), tech)
+        role: expected_size(role, tensor.columns, path_length(cfg, role, steps), tech, walk_length(cfg, role, steps))
         for role, tensor in matrix_roles(tensors).items()
     }
 

@@ -20,7 +20,7 @@ from golf.run.core_time import lacked_cores
 from golf.run.environment import kind_of
 from golf.run.folder import RunFolder, is_of_folder, why_open
 from golf.run.identity import identity_of
-from golf.run.result import CRASHED, FINAL, INTERRUPTED, LARGEST, OK, check_types
+from golf.run.result import CRASHED, FINAL, INTERRUPTED, LARGEST, NOT_PLAUSIBLE, OK, check_types
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
@@ -170,6 +170,8 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         val_loss=val_loss,
         bytes_per_token=text_bytes / tokens if text_bytes and tokens else bytes_per_token(val_loss, val_bpb),
         **measured,
+        # The run printed it once; whoever reads the table did not see that.
+        faults=tuple(said for said in values.get("warnings") or () if NOT_PLAUSIBLE in said),
         **(_environment(folder) if folder else {}),
         host=values.get("host") or None,
         slowdown=values.get("slowdown"),

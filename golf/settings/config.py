@@ -97,6 +97,7 @@ class OptimConfig:
     # muon=parallel: each rank clips by the norm of its own gradients, as in the public scripts with parameter banks
     clip_before_reduction: bool = later(False)
     muon_row_normalize: bool = later(False)  # MuonEq-R: unit norm for every row of the update before Newton-Schulz
+    muon_row_eps: float = later(number(0.0, at_least=0))  # of muon_row_normalize: added to the mean square of a row
     # coefficients of Newton-Schulz; quintic: one triple for all iterations | polar_express: one triple for each of five
     muon_coefficients: str = later(one_of("quintic", "polar_express"))
     muon_momentum_dtype: str = later(one_of("fp32", "bf16"))  # dtype of Muon's momentum between steps

@@ -20,6 +20,7 @@ def is_unread(key: str, cfg: Config) -> bool:
         r"quant\.lqer\.(?!rank)": quant.lqer.rank > 0,
         r"quant\.(gptq|calibration)\.": uses_gptq(quant),
         r"quant\.codec_level": quant.codec != "context",
+        r"optim\.muon_row_eps": cfg.optim.muon_row_normalize,
         r"optim\.clip_before_reduction": cfg.optim.muon == "parallel",
         r"schedule\.warmdown_iters": cfg.schedule.warmdown_fraction == 0,
     }

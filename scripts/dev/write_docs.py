@@ -141,8 +141,9 @@ python golf/train.py experiment=records/2026-04-05_sp8192_sdclip_loop45x2 scale=
 ## The tree
 
 A record stands below the one that its README builds on, with its published score and its pull request. *Via* names pull
-requests in between that are no records. Where no README names a parent, it is the record with the nearest settings:
-that is so for the two int6 records of 19 March with #65 behind them.
+requests in between that are no records. Where a README names none or several, it is the one with the nearest settings:
+that is so for the two int6 records of 19 March with #65 behind them, for #2014, whose README compares with #1855 and
+takes ideas from #1953, and for #2135, whose base #2130 calls #1797 its own.
 
 ```
 {tree}
@@ -192,7 +193,8 @@ reads them. *Queue*: the script gives a document to whichever rank is free, Golf
 
 [records_settings.csv](records_settings.csv) compares {settings} settings that logs or scripts of {compared} records
 print with what the presets compose to. {same} are the same, {other} of them under another name or in another unit.
-{idle} are off on both sides or without effect there, and {different} differ as the last column says.
+{idle} are off on both sides or without effect there, and {different} differ as the last column says. Rows of zeros had
+no print to compare with.
 
 ```bash
 python scripts/dev/compare_records.py    # needs ../shared/reference/record_settings.json
@@ -205,7 +207,8 @@ The number of parameters is the published one and is compared by a test. Scores 
 table has them.
 """
 START_OF_STEPS, END_OF_STEPS = "<!-- steps: scripts/dev/record_steps.py -->", "<!-- end of steps -->"
-NOTABLE = "The challenge keeps a board for what is notable rather than best. Presets of such runs:"
+NOTABLE = "The challenge keeps a board for what is notable rather than best. These experiments are after such runs:"
+PARAMETERS = ("parameters_there", "parameters_here")
 RECORDS_END = [
     "",
     "This page is written by `scripts/dev/write_docs.py` from `docs/records.csv` and `docs/notable.csv`.",
@@ -268,11 +271,11 @@ def notable_runs() -> list[str]:
     """Return the lines of the section on runs that the challenge keeps beside its records, from docs/notable.csv."""
     with (ROOT / "docs/notable.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    head = ["| `experiment=` | pull request | bpb there | parameters here | what differs |", "|---" * 5 + "|"]
+    head = ["| `experiment=` | after | parameters there | here | what differs |", "|---" * 5 + "|"]
     cells = (
         [
             f"[`notable/{row['experiment']}`](../conf/experiment/notable/{row['experiment']}.yaml)",
-            *(f"#{row['pr']}", row["published_bpb"], f"{int(row['parameters_here']):,}", row["what_differs"]),
+            *(f"#{row['pr']}", *(f"{int(row[key]):,}" for key in PARAMETERS), row["what_differs"]),
         ]
         for row in rows
     )

@@ -11,7 +11,7 @@ from golf.artifact.quant.pruning import MARGIN_BYTES
 from golf.plan.artifact_size import has_floor
 from golf.plan.excess_bits import PRIORS, UNKNOWN, Features, Prior, prior_of, rare_rows_excess, rounding_excess
 from golf.plan.plan import make_plan
-from golf.plan.weight_size import expected_size, path_length
+from golf.plan.weight_size import WALK, expected_size, path_length, walk_length
 from golf.training.loop.schedule import lr_multiplier
 from tests.support import compose
 
@@ -82,10 +82,14 @@ def test_far_from_what_was_measured_the_size_is_less_certain() -> None:
 @pytest.mark.parametrize("decay", [0.0, 0.04])
 def test_a_long_schedule_is_summed_as_the_steps_themselves(decay: float) -> None:
     cfg = compose(["scale=record", "budget=unlimited", f"optim.muon_wd={decay}"])
-    steps, exact = 9000, 0.0
+    steps, exact, squares = 9000, 0.0, 0.0
     cfg.schedule.iterations = steps
     for step in range(steps):
         stride = cfg.optim.matrix_lr * lr_multiplier(cfg, step, 0.0)
         exact = exact * (1 - decay * stride) + stride
+        squares = squares * (1 - decay * stride) ** 2 + stride**2
     assert path_length(cfg, "blocks.attn.proj.weight", steps) == pytest.approx(exact, rel=2e-3)
+    walk = (WALK * squares / (1 - cfg.optim.muon_momentum)) ** 0.5
+    assert walk_length(cfg, "blocks.attn.proj.weight", steps) == pytest.approx(walk, rel=2e-3)
+    assert walk_length(cfg, "tok_emb.weight", steps) == math.inf
     assert path_length(cfg, "blocks.attn.proj.weight", 10_000_000) > exact / 2  # and this returns at once

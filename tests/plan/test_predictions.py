@@ -58,3 +58,22 @@ def test_a_trellis_is_predicted_within_one_percent(name: str) -> None:
     size = artifact_size(cfg, stored_tensors(cfg, shapeless_model(cfg).state_dict()), run["steps"])
     assert size.bytes.low < run["artifact_bytes"] < size.bytes.high
     assert size.bytes.expected == pytest.approx(run["artifact_bytes"], rel=0.01)
+
+
+# Public runs with weight decay whose scales have a floor: steps and bytes of the model. The walk is fitted to none.
+UNSEEN = {
+    "single_h100_8l": (1621, 15_142_148),
+    "pr593_11l": (7189, 15_858_840),
+    "records/2026-03-22_11l_gptq_lite": (7099, 15_493_229),
+    "records/2026-03-25_gptq_own_text_xsa": (6922, 15_806_296),
+}
+
+
+@pytest.mark.parametrize(
+    "experiment", [pytest.param(e, marks=[] if e == "single_h100_8l" else pytest.mark.slow) for e in UNSEEN]
+)
+def test_decayed_weights_under_a_floor_fit_where_the_run_did(experiment: str) -> None:
+    steps, actual = UNSEEN[experiment]
+    cfg = compose([f"experiment={experiment}", "scale=record"])
+    low, expected, high = artifact_size(cfg, stored_tensors(cfg, shapeless_model(cfg).scored_weights()), steps).bytes
+    assert low <= actual <= high and expected == pytest.approx(actual, rel=0.05) and expected < 16_000_000

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from golf.errors import GolfError
+from golf.report.findings import judged
+from golf.report.remarks import remarks_on
 from golf.report.rows import RunRow, bytes_per_token, row_of
 from golf.report.store import standing_row
+from golf.report.study import read_study
 from golf.report.variants import Variant
 from golf.run.code import own_code
 from golf.run.folder import finished_run
 from golf.run.identity import variant_id
-from golf.run.result import read_result
+from golf.run.result import NOT_PLAUSIBLE, read_result
 from golf.settings.config import Config
 from tests.report.runs import BYTES_PER_TOKEN, score, with_lr, write_run
 
@@ -30,6 +33,15 @@ def test_a_row_has_what_the_result_has(tmp_path: Path) -> None:
     assert row.bytes_per_token == pytest.approx(BYTES_PER_TOKEN, rel=1e-6)
     assert (row.total_bytes, row.cap_bytes, row.steps, row.step_ms) == (15_847_642, 16_000_000, 13_700, 43.8)
     assert row.machine == "8× H100" and row.data == "abcd" and row.counts
+
+
+def test_a_score_that_is_not_plausible_is_named_below_the_table(runs: Path) -> None:
+    said = f"0.0196 bits per byte {NOT_PLAUSIBLE}, for which LZMA needs 3.10"
+    write_run(runs, Config(), 0.0196, 1, warnings=["the disk is full", said])
+    other = write_run(runs, with_lr(0.03), 1.2244, 1, warnings=["the disk is full"])
+    assert row_of(other).faults == ()
+    notes = remarks_on(judged(read_study([str(runs)]), Config().rules))
+    assert [note for note in notes if "disk" in note or "plausible" in note] == [f"run, seed 1: {said}"]
 
 
 def test_bytes_per_token_of_a_published_score() -> None:

@@ -465,7 +465,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "sensitive": ["quant=gptq_int6", "quant.mlp.format=int5", "quant.sensitive.top=3"],
         "decay_taper": ["optim.muon_wd=0.1", "schedule.muon_wd_taper_final=0.5"],
         "decay_factors": ["schedule.weight_decay_factors=[1,2]", "schedule.weight_decay_shares=[0.4,1]"],
-        "row_normalize": ["optim.muon_row_normalize=true"],
+        "row_normalize": ["optim.muon_row_normalize=true", "optim.muon_row_eps=1e-7"],
         "polar_express": ["optim.muon_coefficients=polar_express"],
         "momentum_dtype": ["optim.muon_momentum_dtype=bf16"],
         "column_steps": ["quant=trellis"],

@@ -6,6 +6,7 @@ import lzma
 
 import numpy as np
 
+from golf.run.result import NOT_PLAUSIBLE
 from golf.training.data.dataset import Dataset
 
 # No published model of 16 MB is below 1 bit per byte on web text, and the largest models there are stay above this.
@@ -26,7 +27,7 @@ def implausible_score(val_bpb: float, dataset: Dataset) -> str:
     if val_bpb >= LEAST_SHARE * packed:
         return ""
     return (
-        f"{val_bpb:.4f} bits per byte is not plausible for this text, for which LZMA needs {packed:.2f} after reading "
+        f"{val_bpb:.4f} bits per byte {NOT_PLAUSIBLE}, for which LZMA needs {packed:.2f} after reading "
         f"training text: look for a way by which the model sees its targets"
     )
 

@@ -129,9 +129,9 @@ def _is_needed(other: Config) -> bool:
 def _shows_later(cfg: Config, key: str) -> bool:
     """Tell whether a setting that is on need not show before the clock, in the small stand-ins of one rank."""
     # Pruning to fit depends on the trained weights' bytes, sensitivity, drift and tuning on a rounded model, one rank
-    # clips what the reduction would give, and a model of one layer has no U-net skip.
+    # clips what the reduction would give, LARGE_GRADIENT hides the epsilon of rows, and one layer has no U-net skip.
     late = key.removeprefix("quant.") in ("prune.to_fit", "step_sensitivity", "gptq.drift", "tune.steps")
-    late = late or key == "optim.clip_before_reduction" or _rests(cfg, key)
+    late = late or key in ("optim.clip_before_reduction", "optim.muon_row_eps") or _rests(cfg, key)
     return late or (key == "model.unet_skips" and cfg.model.num_layers < 2)
 
 

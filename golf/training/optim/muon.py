@@ -79,7 +79,11 @@ def nesterov_momentum(grads: Tensor, buffer: Tensor, momentum: float, optim: Opt
     buffer.mul_(momentum).add_(grads)
     nesterov = grads.add_(buffer, alpha=momentum)
     if optim.muon_row_normalize:
-        nesterov.div_(nesterov.norm(dim=2, keepdim=True).clamp(min=EPS))
+        norm = nesterov.norm(dim=2, keepdim=True)
+        if optim.muon_row_eps:
+            # As a norm by the root of mean square plus eps: rows far below √eps stay nearly as they are.
+            norm = (norm.square() + optim.muon_row_eps * nesterov.size(2)).sqrt()
+        nesterov.div_(norm.clamp(min=EPS))
     return nesterov
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from golf.settings.config import OptimConfig
@@ -138,6 +139,25 @@ def test_row_normalization_is_the_slow_definition(form: Any) -> None:
             x = 3.4445 * x - 4.775 * x @ x.T @ x + 2.0315 * x @ x.T @ x @ x.T @ x
         value = value * (1 - 0.01 * 0.1) - 0.01 * (12 / 8) ** 0.5 * x.T
     torch.testing.assert_close(param.detach().double(), value, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", [Muon, ParallelMuon])
+@pytest.mark.parametrize("size", [1e-5, 3e-4, 1e-2])
+def test_rows_are_divided_by_torchs_rms_norm_with_its_epsilon(form: Any, size: float) -> None:
+    eps = torch.finfo(torch.float32).eps
+    torch.manual_seed(0)
+    gradient = size * torch.randn(12, 8) * torch.logspace(-1, 1, 12)[:, None]
+    optim = dataclasses.replace(FLOAT32, muon_row_normalize=True, muon_row_eps=eps)
+    param = nn.Parameter(torch.zeros(12, 8))
+    muon = form([param], optim)
+    param.grad = gradient.clone()
+    muon.start_reducing([])
+    muon.step(1.0, 0.0)
+    divided = orthogonalize(F.rms_norm(gradient, (8,))[None], FLOAT32)[0]
+    torch.testing.assert_close(param.detach(), -optim.matrix_lr * (12 / 8) ** 0.5 * divided, atol=1e-6, rtol=1e-5)
+    if size < 1e-3:
+        unit = orthogonalize(F.normalize(gradient, dim=1)[None], FLOAT32)[0]
+        assert (divided - unit).norm() > 0.1 * unit.norm()
 
 
 def test_the_size_of_a_row_of_gradients_does_not_matter_when_rows_are_normalized() -> None:
