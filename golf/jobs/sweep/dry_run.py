@@ -38,7 +38,7 @@ def show_dry_run(asked: Sequence[Job | Refused], name: str) -> None:
             print(f"  {seconds_of(to_run[0].cfg, len(to_run))}")
     if refused:
         raise GolfError(
-            f"{len(refused)} of {len(asked)} runs are refused, for the reasons above: correct or drop them."
+            f"{len(refused)} of {counted(len(asked), 'run')} are refused, for the reasons above: correct or drop them."
         )
 
 
