@@ -49,8 +49,8 @@ def show_order(order: ClusterOrder, name: str) -> None:
         print(f"warning: cluster.minutes ends a job before its {training_seconds(cfg):g} s of training: raise it")
     if is_slurm and len(order.to_run) > MOST_IN_AN_ARRAY:
         print(
-            f"warning: an array of {counted(len(order.to_run), 'job')} is more than Slurm's MaxArraySize admits unless the "
-            "cluster has raised it (scontrol show config): list fewer values, or submit in parts"
+            f"warning: an array of {counted(len(order.to_run), 'job')} is more than Slurm's MaxArraySize admits unless "
+            "the cluster has raised it (scontrol show config): list fewer values, or submit in parts"
         )
     for remark in dict.fromkeys(remark for job in order.to_run for remark in job.remarks):
         print(f"  {remark}")
