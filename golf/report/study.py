@@ -34,6 +34,7 @@ from golf.words import as_override
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
 MOST_KEYS_IN_A_LABEL = 3
+SEEDS_ADDED = "Seeds were added to those of the earlier sweep"  # begins the sentence on looks in between
 SETTLED_BY_THE_MACHINE = ("eval.dtype", "model.attention", "model.compute_dtype", "optim.muon_dtype")
 
 
@@ -163,7 +164,7 @@ def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable
             added = any(seeds < now.get(variant_id, set()) for variant_id, seeds in before.items())
             if added and str(earlier.get("created", "")) < str(record.get("created", "")):
                 yield (
-                    f"Seeds were added to those of the earlier sweep {earlier['name']}: if its table was looked at, "
+                    f"{SEEDS_ADDED} {earlier['name']}: if its table was looked at, "
                     "verdicts are wrong more often than the rule says."
                 )
                 break
