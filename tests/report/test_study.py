@@ -115,6 +115,13 @@ def test_seeds_that_were_added_after_a_look_are_named(runs: Path) -> None:
     (note,) = read_study(["lr-bbbbbbbb"]).notes
     assert note.startswith("Seeds were added to those of the earlier sweep lr-aaaaaaaa")
     assert read_study(["lr-aaaaaaaa"]).notes == ()
+    # Root and folders of the same runs say the same, and so does a folder of one variant.
+    folders = sorted(str(path) for path in runs.glob("run-*"))
+    assert len(folders) == 2
+    for targets in ([str(runs)], folders, folders[:1], ["lr-aaaaaaaa", "lr-bbbbbbbb"]):
+        assert read_study(targets).notes[:1] == (note,), targets
+    write_lr_sweep(runs, {0.06: [1.2286, 1.2290, 1.2280], 0.07: [1.2230, 1.2228, 1.2233]}, "other-cccccccc")
+    assert read_study([str(path) for path in runs.glob("run-*") if str(path) not in folders]).notes == ()
 
 
 def test_a_reference_that_was_chosen_as_a_best_goes_without_its_lucky_runs(runs: Path) -> None:
