@@ -41,7 +41,7 @@ def with_rivals(
         if reference == best and best in again and len(ranked.unbeaten) > 1 and not rounds:
             fresh = replace(by_id[best], rows=tuple(r for r in by_id[best].rows if r.seed not in asked[best]))
             if len(fresh.counted) >= FEWEST_FRESH:
-                said.append(f"The reference was the best {where}: its runs there were lucky and do not count.")
+                said.append(f"The reference was the best {where}: its runs there may have been lucky and do not count.")
                 by_id[best] = fresh
                 again.remove(best)
         rivals = frozenset(v.id for v in before) - {first_variant(record)}

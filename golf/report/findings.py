@@ -79,6 +79,8 @@ def judged(
         verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test, published=published)
     # A score on another text or taken in another way must not become the best one.
     alike = [v for v in study.variants if v.id not in verdicts or not verdicts[v.id].reason.startswith(NOT_COMPARABLE)]
+    # Of scores that none other compares with, none is the best.
+    alike = [] if alike == [reference] != list(study.variants) else alike
     ranked = ranking(alike, rules, verdicts, reference, score=chosen, sigma=sigma, test=test)
     if looks is not None:
         # Tests against the best after the fact do not count the looks.

@@ -10,7 +10,7 @@ from golf.report.machines import TERMS
 from golf.report.power import about_power, comparison_of, noise_among
 from golf.report.rows import EDITED, IMPORTED, STARVED
 from golf.report.statistics import KNOWN_SIGMA, ONE_SEED, luck_of_the_best
-from golf.report.study import Study
+from golf.report.study import SEEDS_ADDED, Study
 from golf.report.variants import Variant, compared_before
 from golf.words import counted, listed, significant
 
@@ -80,9 +80,11 @@ def _about_looks(findings: Findings) -> Iterable[str]:
         return
     is_chosen = any(v.rivals for v in findings.study.variants)
     holds = "p holds, unlike the intervals of chosen variants," if is_chosen else "intervals and p hold"
+    # Looks at the earlier sweep are none of the plan's.
+    is_added = any(note.startswith(SEEDS_ADDED) for note in findings.study.notes)
     yield (
         f"Sequential: {findings.looks} of at most {plan.looks} looks. The error of the rule is shared out over all of "
-        f"them, and {holds} whenever the sweep stopped."
+        f"them{'.' if is_added else f', and {holds} whenever the sweep stopped.'}"
     )
     if any(v.comparison for v in findings.verdicts.values()):
         yield "A difference is that of its variant's last look; means, sd and n are of all runs."

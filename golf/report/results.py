@@ -12,15 +12,16 @@ from golf.report.changes import settings_that_differ
 from golf.report.findings import Findings, judged, score_title, variant_name
 from golf.report.remarks import remarks_on
 from golf.report.rows import RunRow, row_of_result
+from golf.report.statistics import ROUNDING
 from golf.report.store import find_record
 from golf.report.study import Study, read_study, refused_variant
 from golf.report.table import Column, Table, render
 from golf.report.variants import Variant
-from golf.report.verdicts import BETTER, WORSE, Verdict
+from golf.report.verdicts import BETTER, IMPROVED, WORSE, Verdict
 from golf.run.folder import runs_root
 from golf.run.result import OK, Result, to_json
 from golf.settings.config import RulesConfig
-from golf.words import counted
+from golf.words import counted, significant
 
 BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown to be worse than the best has none
 IN_CSV = (Column("variant_id", "", in_text=False), Column("seeds", "", in_text=False))
@@ -89,7 +90,7 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
         Column("variant", " ".join(findings.study.swept) or "variant", is_text=True),
         Column("verdict", "verdict", is_text=True, style=lambda cell: COLOURS.get(cell.partition(":")[0], "")),
         Column("mean_bpb", score_title(findings), "{:.4f}".format, spare=1),
-        Column("sd_bpb", "sd", "{:.5f}".format, spare=9),
+        Column("sd_bpb", "sd", lambda sd: significant(sd, 5), spare=9),
         Column("n", "n", spare=4),
         Column("rank", "rank", is_text=True, spare=5),
         Column("pre_quant_bpb", "pre-quant bpb", "{:.4f}".format, spare=13),
@@ -147,6 +148,9 @@ def _rank(findings: Findings, variant: Variant) -> str:
         return TIED
     verdict = findings.verdicts.get(variant.id)
     is_tested = variant.id in ranking.tested or (verdict is not None and verdict.kind == WORSE)
+    # A best variant that is better than the reference was tested against it.
+    of_best = findings.verdicts.get(ranking.best.id) if ranking.best and variant is findings.reference else None
+    is_tested |= of_best is not None and of_best.kind in IMPROVED
     return "" if is_tested or variant.mean(findings.score) is None else NOT_TESTED
 
 
@@ -184,9 +188,11 @@ def _mean(variant: Variant, attribute: str) -> float | None:
 
 
 def signed(value: float) -> str:
-    """Return a difference with its sign and four decimals; zero has no sign."""
-    text = f"{value:+.4f}".replace("-", "−")
-    return text if text.strip("+−0.") else "0.0000"
+    """Return a difference with its sign and four decimals, or with two digits if these are zeros; zero has no sign."""
+    if abs(value) <= ROUNDING:
+        return "0.0000"
+    size = f"{abs(value):.4f}"
+    return ("−" if value < 0 else "+") + (size if size.strip("0.") else significant(abs(value)))
 
 
 def interval_text(bounds: tuple[float, float]) -> str:

@@ -79,17 +79,10 @@ def begun_sweeps(target: str, root: Path) -> list[Path]:
     return []
 
 
-def namesakes(name: str, root: Path) -> list[dict[str, Any]]:
-    """Return the records of other sweeps with the same label, which the name has before its hash."""
-    label = name.rpartition("-")[0]
-    # The pattern keeps wildcards and slashes out of the glob.
-    return other_records([name], root, f"{label}-*") if re.fullmatch(r"[\w.]+", label) else []
-
-
-def other_records(names: Collection[str], root: Path, pattern: str = "*") -> list[dict[str, Any]]:
-    """Return the records of the sweeps that are not among `names`; `pattern` is a glob of sweep names."""
+def other_records(names: Collection[str], root: Path) -> list[dict[str, Any]]:
+    """Return the records of the sweeps that are not among `names`."""
     records = []
-    for path in sorted((root / "sweeps").glob(f"{pattern}/sweep.json")):
+    for path in sorted((root / "sweeps").glob("*/sweep.json")):
         # A damaged record is an error only for whoever asks for it.
         with contextlib.suppress(GolfError):
             record = find_record(str(path), root)

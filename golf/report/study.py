@@ -19,7 +19,6 @@ from golf.report.store import (
     RowOf,
     find_record,
     index_runs,
-    namesakes,
     other_records,
     root_of,
     run_folders,
@@ -35,6 +34,7 @@ from golf.words import as_override
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
 MOST_KEYS_IN_A_LABEL = 3
+SEEDS_ADDED = "Seeds were added to those of the earlier sweep"  # begins the sentence on looks in between
 SETTLED_BY_THE_MACHINE = ("eval.dtype", "model.attention", "model.compute_dtype", "optim.muon_dtype")
 
 
@@ -96,6 +96,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
     first = records[0] if records else {}
     names = [str(record["name"]) for record in records] or [Path(target).resolve().name for target in targets]
     kinds = {str(record.get("kind", "")) for record in records}
+    others = other_records({str(record["name"]) for record in records}, root)
     study = Study(
         title=" + ".join(names),
         variants=(
@@ -107,13 +108,12 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
         kind=kinds.pop() if len(kinds) == 1 else "",
         swept=swept,
         command=typed(first.get("command", [])),
-        notes=tuple(_about_peeking(records, root)),
+        notes=tuple(_about_peeking(asked, records, others, of_folders=len(records) < len(targets))),
         plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
     )
     labelled = _labelled(study, reference or (study.plan.reference if study.plan else None) or first.get("reference"))
     # A record tells when its runs were chosen; folders are chosen now.
     created = min(str(r.get("created", "")) for r in records) if len(records) == len(targets) else None
-    others = other_records({str(record["name"]) for record in records}, root)
     earlier = [r for r in others if created is None or str(r.get("created", "")) < created]
     return _with_earlier(labelled, records, earlier, root, row_of)
 
@@ -155,16 +155,23 @@ def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: P
         item.seeds[seed] = [folder for folder in index.get(variant_id, []) if seed_of(folder) == seed]
 
 
-def _about_peeking(records: Sequence[Mapping[str, Any]], root: Path) -> Iterable[str]:
-    """Say which earlier sweeps had variants of these with fewer seeds, so that seeds were added after a look."""
-    for record in records:
+def _about_peeking(
+    asked: Mapping[str, _Asked], records: Sequence[Record], others: Sequence[Record], *, of_folders: bool
+) -> Iterable[str]:
+    """Say which earlier sweeps had variants of these with fewer seeds, so that seeds were added after a look.
+
+    Those of another label tell it only if they are reported together. Runs of folders are those of all their sweeps.
+    """
+    for record in (*records, *(others if of_folders else ())):
+        now = {id: seeds for id, seeds in seeds_asked(record).items() if id in asked and seeds & asked[id].seeds.keys()}
+        label = str(record["name"]).rpartition("-")[0]
         # A sweep with more seeds has another hash behind the same label.
-        for earlier in (*records, *namesakes(str(record["name"]), root)):
-            before, now = seeds_asked(earlier), seeds_asked(record)
-            added = any(seeds < now.get(variant_id, set()) for variant_id, seeds in before.items())
+        alike = [r for r in others if label and str(r["name"]).rpartition("-")[0] == label]
+        for earlier in (*(records if record in records else ()), *alike):
+            added = any(seeds < now.get(id, set()) for id, seeds in seeds_asked(earlier).items())
             if added and str(earlier.get("created", "")) < str(record.get("created", "")):
                 yield (
-                    f"Seeds were added to those of the earlier sweep {earlier['name']}: if its table was looked at, "
+                    f"{SEEDS_ADDED} {earlier['name']}: if its table was looked at, "
                     "verdicts are wrong more often than the rule says."
                 )
                 break

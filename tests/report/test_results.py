@@ -14,10 +14,11 @@ import pytest
 from golf.bits import bits_per_byte
 from golf.report.findings import judged
 from golf.report.remarks import remarks_on
-from golf.report.results import print_sweep, results_table
+from golf.report.results import print_sweep, results_table, signed
 from golf.report.rows import RunRow
+from golf.report.sequential import SequentialPlan
 from golf.report.statistics import luck_of_the_best, smallest_difference
-from golf.report.study import Study, read_study
+from golf.report.study import SEEDS_ADDED, Study, read_study
 from golf.report.summary import console
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
@@ -134,7 +135,7 @@ def test_scores_taken_in_two_ways_are_compared_by_the_one_they_share() -> None:
     study = Study("x", (one, other), one)
     assert judged(study, RulesConfig()).score == "post_quant"
     explicit = judged(study, RulesConfig(), score="final")
-    assert "not comparable" in explicit.verdicts["b"].reason and explicit.best is one
+    assert "not comparable" in explicit.verdicts["b"].reason and explicit.best is None
 
 
 def _remarks(variants: list[Variant], reference: Variant | float, rules: RulesConfig = HOUSE, **options) -> str:
@@ -321,3 +322,35 @@ def test_a_copy_of_the_runs_gives_the_same_table(runs: Path, tmp_path: Path, mon
         for age, path in enumerate(paths):
             os.utime(path, (1000 + age, 1000 + age))
         assert as_text(results_table(judged(read_study(["lr"]), RulesConfig()))) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0, "0.0000"), (-0.0066, "−0.0066"), (1.2e-5, "+0.000012"), (-4.6e-5, "−0.000046"), (6e-5, "+0.0001")],
+)
+def test_a_difference_that_four_decimals_hide_has_two_digits(value: float, shown: str) -> None:
+    assert signed(value) == shown
+
+
+def test_the_reference_of_a_decided_sweep_was_tested_by_what_is_better_than_it() -> None:
+    better, reference = variant("a", [1.2, 1.2001, 1.1999]), variant("b", [1.22, 1.2201, 1.2199])
+    study = Study("x", (reference, better), reference, plan=SequentialPlan((1, 2, 3), "b"))
+    ranks = {row["variant_id"]: row["rank"] for row in results_table(judged(study, RulesConfig())).rows}
+    assert ranks == {"a": "best", "b": ""}
+
+
+def test_a_reference_on_another_text_than_all_others_is_not_the_best() -> None:
+    others = tuple(variant(name, [1.1, 1.1001, 1.1002], data="another") for name in "ab")
+    alone = variant("c", [1.05, 1.0501])
+    found = judged(Study("x", (alone, *others), alone), RulesConfig())
+    assert found.best is None
+    assert {row["rank"] for row in results_table(found).rows} == {"not tested"}
+    assert judged(Study("x", (alone,), alone), RulesConfig()).best is alone
+
+
+def test_a_sweep_in_rounds_to_which_seeds_were_added_does_not_say_that_p_holds() -> None:
+    better, reference = variant("a", [1.2, 1.2001, 1.1999]), variant("b", [1.22, 1.2201, 1.2199])
+    study = Study("x", (reference, better), reference, plan=SequentialPlan((1, 2, 3), "b"))
+    for notes, holds in (((), True), ((f"{SEEDS_ADDED} x-aaaaaaaa: look.",), False)):
+        said = " ".join(remarks_on(judged(replace(study, notes=notes), RulesConfig())))
+        assert ("hold whenever the sweep stopped" in said) == holds and "is shared out over all of them" in said

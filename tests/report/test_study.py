@@ -115,6 +115,13 @@ def test_seeds_that_were_added_after_a_look_are_named(runs: Path) -> None:
     (note,) = read_study(["lr-bbbbbbbb"]).notes
     assert note.startswith("Seeds were added to those of the earlier sweep lr-aaaaaaaa")
     assert read_study(["lr-aaaaaaaa"]).notes == ()
+    # Root and folders of the same runs say the same, and so does a folder of one variant.
+    folders = sorted(str(path) for path in runs.glob("run-*"))
+    assert len(folders) == 2
+    for targets in ([str(runs)], folders, folders[:1], ["lr-aaaaaaaa", "lr-bbbbbbbb"]):
+        assert read_study(targets).notes[:1] == (note,), targets
+    write_lr_sweep(runs, {0.06: [1.2286, 1.2290, 1.2280], 0.07: [1.2230, 1.2228, 1.2233]}, "other-cccccccc")
+    assert read_study([str(path) for path in runs.glob("run-*") if str(path) not in folders]).notes == ()
 
 
 def test_a_reference_that_was_chosen_as_a_best_goes_without_its_lucky_runs(runs: Path) -> None:
@@ -133,7 +140,7 @@ def test_a_reference_that_was_chosen_as_a_best_goes_without_its_lucky_runs(runs:
     write_sweep(runs, "second-bbbbbbbb", asked, created="2026-02-01T00:00:00")
     found = read_study(["second"])
     assert found.reference is not None and [row.seed for row in found.reference.rows] == [3, 4]
-    assert any("its runs there were lucky and do not count." in note for note in found.about_chosen)
+    assert any("its runs there may have been lucky and do not count." in note for note in found.about_chosen)
     # The reference of the first sweep was not chosen for its score.
     write_sweep(runs, "first-aaaaaaaa", asked, reference=variant_id(with_lr(0.02)))
     assert not any("the best of" in note for note in read_study(["second"]).about_chosen)
