@@ -198,9 +198,9 @@ def test_a_run_without_its_cores_under_a_clock_does_not_count(tmp_path: Path) ->
 
 def test_a_run_without_its_cores_is_replaced_by_any_other_attempt(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"budget_train_seconds": 600.0}
-    good = write_run(tmp_path, Config(), 1.24, 1, **changes)
-    busy = write_run(tmp_path, Config(), 1.25, 1, attempt=2, core_share=0.3, **changes)
-    assert standing_row([good, busy]).path == good
+    busy = write_run(tmp_path, Config(), 1.25, 1, core_share=0.3, **changes)
+    good = write_run(tmp_path, Config(), 1.24, 1, attempt=2, **changes)
+    assert standing_row([busy, good]).path == good
 
 
 def test_variants_at_equal_seconds_are_judged_by_the_runs_that_had_their_cores() -> None:
