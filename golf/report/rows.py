@@ -16,7 +16,7 @@ from golf.bits import STANDARD
 from golf.files import DAMAGED, read_json
 from golf.report.texts import own_text
 from golf.run.code import code_of
-from golf.run.core_time import lacked_cores
+from golf.run.core_time import starved
 from golf.run.environment import kind_of
 from golf.run.folder import RunFolder, is_of_folder, why_open
 from golf.run.identity import identity_of
@@ -146,7 +146,7 @@ def row_of_result(values: Mapping[str, Any], folder: Path | None = None) -> RunR
         steps, bpb, at = (values[name] for name in ("steps", "last_val_bpb", "last_val_step"))
         reason += f" at step {steps}; validation {bpb:.4f} at step {at}"
     # At equal seconds such a run took fewer steps than the others, which is no property of its variant.
-    busy = lacked_cores(values.get("core_share"), "training") if values.get("budget_train_seconds") else ""
+    busy = starved(values.get("core_share"), values.get("train_seconds"), values.get("budget_train_seconds"))
     if busy and state == OK:
         state, reason = STARVED, busy
     # Its reader would not know whether such a run counts.

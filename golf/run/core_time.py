@@ -13,6 +13,9 @@ from golf.system import core_waits
 
 LEAST_SHARE = 0.8  # below it another process took more than a fifth: the seconds are not those of this machine
 
+# Share of the budget that a training has used which the clock ended: the rest is reserved, as for calibration.
+CLOCK_SHARE = 0.5
+
 
 @dataclass(frozen=True)
 class CoreTime:
@@ -54,3 +57,12 @@ def lacked_cores(share: float | None, doing: str) -> str:
     if share is None or share >= LEAST_SHARE:
         return ""
     return f"the machine was busy: this run had {share:.2f} of its cores while {doing}"
+
+
+def starved(share: float | None, train_seconds: float | None, budget_seconds: float | None) -> str:
+    """Return `lacked_cores` of a training that a clock cut short; empty for one that ended by its number of steps.
+
+    Steps cost what they cost: only at equal seconds does a busy machine take some away.
+    """
+    by_clock = budget_seconds and (train_seconds or 0.0) >= CLOCK_SHARE * budget_seconds
+    return lacked_cores(share, "training") if by_clock else ""

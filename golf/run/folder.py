@@ -20,7 +20,7 @@ from golf.files import DAMAGED, disk_errors, read_json, read_lines, write_atomic
 from golf.idea_folders import outside_folders
 from golf.paths import ROOT
 from golf.run.code import code_of_run, code_record, standing
-from golf.run.core_time import lacked_cores
+from golf.run.core_time import starved
 from golf.run.environment import environment_record
 from golf.run.identity import variant_id
 from golf.run.result import FINAL, Result, read_result, to_json
@@ -177,7 +177,7 @@ def find_run(variant_id: str, seed: int) -> RunFolder | None:
 def _counts(folder: RunFolder) -> bool:
     with contextlib.suppress(GolfError):
         result = read_result(folder.result)
-        return not (result.budget_train_seconds and lacked_cores(result.core_share, "training"))
+        return not starved(result.core_share, result.train_seconds, result.budget_train_seconds)
     return False
 
 

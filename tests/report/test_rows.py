@@ -193,6 +193,7 @@ def test_a_run_without_its_cores_under_a_clock_does_not_count(tmp_path: Path) ->
     assert row.cpu_seconds == 60.0
     # Without a clock the steps were made all the same, and a run that had its cores is as good as any.
     assert row_of(write_run(tmp_path, Config(), 1.24, 2, **busy)).counts
+    assert row_of(write_run(tmp_path, Config(), 1.24, 4, budget_train_seconds=6000.0, **busy)).counts
     assert row_of(write_run(tmp_path, Config(), 1.24, 3, budget_train_seconds=600.0, core_share=0.97)).counts
 
 

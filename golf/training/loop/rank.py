@@ -16,7 +16,7 @@ from golf.artifact.quant.policy import unmatched_patterns
 from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
 from golf.files import sync_folder, write_atomic
-from golf.run.core_time import CoreMeter, CoreTime, lacked_cores
+from golf.run.core_time import CoreMeter, CoreTime, starved
 from golf.run.environment import machine_kind
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
@@ -224,8 +224,7 @@ class _Run:
         _record_training(result, cfg, training, state.stages)
         spent = listener.core_time()
         result.cpu_seconds, result.core_share = round(spent.cpu, 3), spent.share
-        # Without a clock the steps are the same, however long they took.
-        if cfg.budget.train_seconds and (said := lacked_cores(spent.share, "training")):
+        if said := starved(spent.share, result.train_seconds, cfg.budget.train_seconds):
             result.warnings.append(said)
             log.warning(said)
         for cause in listener.recompiles:
