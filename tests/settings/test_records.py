@@ -312,8 +312,8 @@ def test_notable_runs_compose_and_have_rows() -> None:
         with torch.device("meta"):
             assert sum(p.numel() for p in build_model(cfg).parameters()) == int(row["parameters_here"])
         # An experiment of another size than its pull request may not carry the score of it.
-        file = (ROOT / f"conf/experiment/notable/{row['experiment']}.yaml").read_text()
-        assert row["parameters_there"] == row["parameters_here"] or not re.search(r"1\.\d{3,4}", f"{row} {file}")
+        preset = (ROOT / f"conf/experiment/notable/{row['experiment']}.yaml").read_text()
+        assert row["parameters_there"] == row["parameters_here"] or not re.search(r"1\.\d{3,4}", f"{row} {preset}")
 
 
 @pytest.mark.parametrize(
