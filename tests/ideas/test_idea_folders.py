@@ -20,7 +20,7 @@ from golf.artifact.script.modules import source_of
 from golf.commands.completion_command import _overrides
 from golf.commands.idea_new_command import write_idea
 from golf.errors import GolfError, MissingError
-from golf.idea_folders import fault, idea_of, ideas, outside_folders, place_of, refuse_changed, use_ideas
+from golf.idea_folders import Idea, fault, idea_of, ideas, outside_folders, place_of, refuse_changed, use_ideas
 from golf.jobs.cluster import snapshot
 from golf.registry import technique_types
 from golf.run.folder import RunFolder, describe
@@ -390,3 +390,8 @@ def test_techniques_that_do_not_fit_together_are_one_sentence(outside: Path) -> 
     # XSA edits the attention that the delta rule has replaced.
     with pytest.raises(GolfError, match=r"delta_rule, xsa do not fit together .*output_hooks.*: drop one"):
         shapeless_model(golf.compose([*SMALL, "tech=[delta_rule,xsa]"]))
+
+
+def test_an_idea_whose_folder_has_vanished_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(GolfError, match=r"The idea gone is no longer in .*gone: put it back"):
+        Idea("gone", tmp_path / "gone", "ideas.gone.gone").digest()
