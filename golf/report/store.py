@@ -14,7 +14,7 @@ from golf.errors import GolfError
 from golf.files import DAMAGED, read_json
 from golf.report.rows import STARVED, UNREADABLE, RunRow, is_score, row_of
 from golf.run.code import standing
-from golf.run.folder import age_of_attempt, runs_root
+from golf.run.folder import by_age, runs_root
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
 
 RowOf = Callable[[Path], RunRow]  # reader of a run folder; callers that have read it before give their own
@@ -154,7 +154,7 @@ def standing_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
     """
     if len(folders) == 1:
         return row_of(folders[0])
-    rows = [row_of(folder) for folder in sorted(folders, key=age_of_attempt)]
+    rows = [row_of(folder) for folder in by_age(folders)]
     ended = [row for row in rows if not row.is_open]
     # A later attempt that crashed says nothing against an earlier result.
     telling = [row for row in ended if row.state not in SAYS_NOTHING]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import yaml
 
 from golf.errors import GolfError
-from golf.files import DAMAGED, disk_errors, read_json, read_lines, write_atomic, write_json, write_new
+from golf.files import DAMAGED, disk_errors, read_json, read_lines, read_plain, write_atomic, write_json, write_new
 from golf.idea_folders import outside_folders
 from golf.paths import ROOT
 from golf.run.code import code_of_run, code_record, standing
@@ -160,7 +161,7 @@ def attempts(variant_id: str, seed: int) -> list[RunFolder]:
     """Return the folders of all attempts at a run, the oldest first, under any name of its variant."""
     pattern = re.compile(rf"seed{seed}(?:\.\d+)?")
     paths = [path for path in runs_root().glob(f"*-{variant_id}/seed*") if pattern.fullmatch(path.name)]
-    return [RunFolder(path) for path in sorted(paths, key=age_of_attempt)]
+    return [RunFolder(path) for path in by_age(paths)]
 
 
 def find_run(variant_id: str, seed: int) -> RunFolder | None:
@@ -208,19 +209,37 @@ def is_of_folder(result: Mapping[str, Any], path: Path) -> bool:
     return named is None or (result["variant_id"], str(result["seed"])) == named.groups()[:2]
 
 
-def age_of_attempt(path: Path) -> tuple[float, int, str]:
-    """Return a sort key for attempts by age: the start that the environment record names, then the folder's number.
+def by_age(paths: Iterable[Path]) -> list[Path]:
+    """Return the folders of attempts at a run, the oldest first, by the starts that their environment records name.
 
-    Times of files do not count, because a copy of the runs has others. Records of version 0.2.0 name no start.
+    Times of files do not count, because a copy of the runs has others. Records of version 0.2.0 name no start: where
+    one is among them, the folders' numbers say the order, and for equal numbers what the results hold, as a folder
+    may be renamed.
     """
-    suffix = path.name.partition(".")[2]
-    number = int(suffix) if suffix.isdigit() else 1
+    starts = {path: _started_at(path) for path in paths}
+    all_known = None not in starts.values()
+
+    def age(path: Path) -> tuple[float, int, str]:
+        suffix = path.name.partition(".")[2]
+        return (starts[path] or 0.0) if all_known else 0.0, int(suffix) if suffix.isdigit() else 1, _content(path)
+
+    return sorted(starts, key=age)
+
+
+def _started_at(path: Path) -> float | None:
+    """Return the start of an attempt in seconds since 1970, None if its environment record names none."""
     try:
-        record = path / "environment.json"
-        return float(read_json(record).get("started_at", 0.0)), number, path.parent.name
+        started_at = read_json(path / "environment.json").get("started_at")
+        return None if started_at is None else float(started_at)
     except DAMAGED:
         # A folder without the record was cut short while it was made, so it is the newest.
-        return float("inf"), number, path.parent.name
+        return float("inf")
+
+
+def _content(path: Path) -> str:
+    with contextlib.suppress(*DAMAGED):
+        return hashlib.sha256(read_plain(path / "result.json")).hexdigest()
+    return ""
 
 
 def _new_path(variant: Path, name: str) -> Path:

@@ -17,7 +17,7 @@ from golf.report.store import standing_row
 from golf.report.study import read_study
 from golf.report.variants import Variant
 from golf.run.code import own_code
-from golf.run.folder import finished_run
+from golf.run.folder import by_age, finished_run
 from golf.run.identity import variant_id
 from golf.run.result import NOT_PLAUSIBLE, read_result
 from golf.settings.config import Config
@@ -168,8 +168,9 @@ def test_the_first_attempt_that_ended_stands_for_the_seed(tmp_path: Path) -> Non
     assert standing_row([folders[2]]).state == "unfinished"
     other_name = write_run(tmp_path, replace(cfg, name="renamed"), 1.23)
     # Under another name the number says nothing, but the start does.
-    for folder in folders:
-        (folder / "environment.json").write_text('{"started_at": 1.8e9}')
+    for folder in (*folders, other_name):
+        started = 1.7e9 if folder is other_name else 1.8e9
+        (folder / "environment.json").write_text(json.dumps({"started_at": started}))
     assert standing_row([*folders, other_name]).val_bpb == 1.23
 
 
@@ -208,3 +209,18 @@ def test_variants_at_equal_seconds_are_judged_by_the_runs_that_had_their_cores()
     lost = RunRow("a", "a", 4, "starved", "busy", val_bpb=1.30)
     variant = Variant("a", "a", (*(RunRow("a", "a", i, val_bpb=1.2 + i / 1000) for i in range(3)), lost))
     assert len(variant.scores("final")) == 3 and variant.lost == [lost]
+
+
+def test_where_an_attempt_names_no_start_the_numbers_say_the_order_and_no_name_does(tmp_path: Path) -> None:
+    first = write_run(tmp_path, with_lr(0.02), 1.23)
+    (first / "environment.json").write_text('{"started_at": 1.8e9}')
+    # Of version 0.2.0, which noted no start.
+    second = write_run(tmp_path, with_lr(0.02), 1.22, attempt=2)
+    assert by_age([second, first]) == [first, second]
+    one, other = (
+        write_run(tmp_path / "n", replace(with_lr(0.02), name=name), bpb) for name, bpb in (("a", 1.2), ("b", 1.3))
+    )
+    before = standing_row([one, other]).val_bpb
+    one.parent.rename(one.parent.with_name(f"z-{one.parent.name[-8:]}"))
+    renamed = tmp_path / "n" / f"z-{one.parent.name[-8:]}" / "seed1"
+    assert standing_row([renamed, other]).val_bpb == before
