@@ -242,6 +242,10 @@ def unknown_setting(full_key: str, known: Sequence[str]) -> str:
         if parts[1] in technique_settings():
             return f"Technique {parts[1]} is not selected: add it with +tech={parts[1]}."
         return no_technique(parts[1])
+    if parts[0] == "tech" and parts[1] in technique_settings():
+        # The same name in another technique means another thing.
+        own = suggestion(parts[-1], list(known)) if known else f"{parts[1]} has none."
+        return f"There is no setting {full_key}; {own}"
     beside = suggestion(parts[-1], list(known))
     alike = named_alike(full_key)
     if alike and (parts[-1] in SYNONYMS or not beside.startswith("did you mean")):

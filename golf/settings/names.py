@@ -118,6 +118,7 @@ def near_to(word: str, known: Sequence[str]) -> list[str]:
         if typed
         else []
     )
+    parts.sort(key=lambda name: name.lower() != typed)
     alike = [name for name in known if abs(len(name) - len(word)) <= 2]
     close = difflib.get_close_matches(typed, [name.lower() for name in alike], n=1, cutoff=0.6)
     return [name for name in alike if name.lower() in close][:1] if close and not parts else parts[:MOST_SUGGESTED]

@@ -167,6 +167,8 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["model=12l"], r"model=12l does not exist; did you mean 11l\?"),
         (["tech=[zzz]"], r"There is no technique zzz; known are adam_matrices, adamuon"),
         (["tech=[xas]"], r"There is no technique xas; did you mean xsa\?"),
+        (["tech=[xsa]", "tech.xsa.layers=3"], r"There is no setting tech\.xsa\.layers; known are last_n"),
+        (["quant=INT8"], r"quant=INT8 does not exist; did you mean int8 or "),
         (["tech=[xsa]", "tech.xsa.last=3"], r"There is no setting tech\.xsa\.last; did you mean last_n\?"),
         (["tech=[xsa]", "tech.bigram.dim=3"], r"Technique bigram is not selected: add it with \+tech=bigram"),
         (["+tech.foo.bar=3"], r"There is no technique foo"),

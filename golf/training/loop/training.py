@@ -65,9 +65,10 @@ def train(
         clock, step, loss = TrainClock(ranks, start.train_seconds), start.step, start.train_loss
     # The mean of the steps behind these tells the length of the next step.
     paced_step, paced_seconds = 0, 0.0
-    clock.start()
+    # What the listener reads beforehand costs no training time.
     if listens(listener):
         listener.clock_runs()
+    clock.start()
     while True:
         # Ranks agree on one reading: with clocks of their own they would part in learning rate and number of steps.
         seconds = clock.agreed_seconds()
