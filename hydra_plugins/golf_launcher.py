@@ -83,6 +83,9 @@ class GolfLauncher(Launcher):
         key = tuple(o for o in overrides if not SEED.fullmatch(o)) if len(seeds) == 1 else tuple(overrides)
         if key not in self.by_variant:
             node = self._node(overrides)
+            # A setting of somebody's own may follow the seed.
+            if "seed}" in repr(OmegaConf.to_container(node, resolve=False)):
+                return node, _job(overrides, node)
             self.by_variant[key] = node, _job(overrides, node)
         node, job = self.by_variant[key]
         if not isinstance(job, Job) or not seeds:

@@ -36,7 +36,12 @@ def conf_files() -> dict[str, str]:
 
 
 def _hashes(paths: Iterable[Path]) -> dict[str, str]:
-    return {str(p.relative_to(ROOT)): hashlib.sha256(p.read_bytes()).hexdigest()[:12] for p in sorted(paths)}
+    hashes: dict[str, str] = {}
+    for path in sorted(paths):
+        # An editor may take a file away meanwhile.
+        with contextlib.suppress(OSError):
+            hashes[str(path.relative_to(ROOT))] = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return hashes
 
 
 def digest_of(files: Mapping[str, str]) -> str:

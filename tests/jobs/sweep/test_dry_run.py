@@ -73,3 +73,9 @@ def test_each_seed_of_a_variant_is_the_job_that_it_is_alone(tiny: OwnDataset, ru
     placed = submit.make_order([*jobs, Refused(("seed=3",), "no")])
     assert [job.cfg.seed for job in placed.to_run] == [1, 2] and len({variant_id(j.cfg) for j in placed.to_run}) == 1
     assert [job.cfg for job in placed.to_run] == [submit._on_cluster(job).cfg for job in jobs]  # type: ignore[union-attr]
+
+
+def test_a_setting_that_follows_the_seed_is_composed_for_each_seed(tiny: OwnDataset, runs: Path) -> None:
+    write_run(runs, compose([*tiny_overrides(tiny), "data.loader_seed=2"]), 1.2, 2)
+    done = golf_main("-m", *tiny_overrides(tiny), "seed=1,2", "data.loader_seed=${seed}", "--dry-run")
+    assert done.returncode == 0 and "2 jobs: 1 to run, 1 finished before" in done.stdout, done
