@@ -46,7 +46,6 @@ from golf.artifact.quant.policy import dequantize, dequantize_as
 from golf.errors import GolfError, MissingError
 from golf.files import DAMAGED, read_json, read_plain
 from golf.idea_folders import refuse_changed
-from golf.questions import proves
 from golf.settings.config import ModelConfig, QuantConfig, packs_bits, techniques_from_dict
 
 MAGIC = b"GOLF"
@@ -147,7 +146,7 @@ def load_weights_only(
     if `model` is given, of another model or other techniques.
     """
     try:
-        codec_id, layout_bits, size, body, codes = split(read_file(path) if proves() else Path(path).read_bytes())
+        codec_id, layout_bits, size, body, codes = split(Path(path).read_bytes())
     except (ValueError, OSError, struct.error) as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
     if (codec_id, layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):
@@ -246,7 +245,7 @@ def _tensors(
         values |= decode_codes(codes, [entry for entry in entries if entry.has_codes])
     else:
         values = bytes_to_values(content[start:], entries, quant)
-        if proves() and codes:
+        if codes:
             raise ValueError("bytes are left over behind the content")
     # In the header's order, which is that of the state dict, whichever part of the file a tensor came from.
     return header, {entry.name: values[entry.name] for entry in entries}

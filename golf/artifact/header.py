@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensor, Tech, in_groups, own_formats
-from golf.questions import proves
 from golf.settings.config import ModelConfig, from_dict, has_formats, techniques_from_dict
 from golf.settings.consistency import check_model
 
@@ -99,7 +98,7 @@ def entry_of(name: str, tensor: CodedTensor) -> Entry:
     elif tensor.scale is not None and in_groups(tensor):
         scale = f"{GROUP}{tensor.data.numel() // tensor.scale.numel()}"
     elif tensor.scale is not None and tensor.scale.ndim:
-        if proves() and (tensor.data.ndim, *tensor.scale.shape) != (2, len(tensor.data)):
+        if (tensor.data.ndim, *tensor.scale.shape) != (2, len(tensor.data)):
             raise ValueError(f"{name} has {tensor.scale.numel()} scales: one for each row of a matrix, or a single one")
         # The suffixes stand in the order in which SCALES reads them.
         on_trellis = f"{TRELLIS}{tensor.states}" if tensor.states > 1 else ""

@@ -154,8 +154,8 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     yield f"{steps} on 2 ranks, every proof, {score.val_bpb:.3f} bits per byte from the artifact"
     yield from _more_rows(cfg, base)
     bundle = Bundle(cfg)
-    rehearsal = rehearse(cfg, bundle.readable, Path(sys.executable), folder)
+    rehearsal = rehearse(cfg, bundle.readable.encode(), Path(sys.executable), folder)
     size = rehearsal.artifact_bytes
     yield f"the exported script: the same {rehearsal.losses} losses, the same {size:,} bytes of artifact"
     without.rules.code_bytes = "exact"
-    yield f"code: {len(bundle.wrapped.encode()) - code_bytes(without):+,} bytes of the wrapped script"
+    yield f"code: {len(bundle.wrapped) - code_bytes(without):+,} bytes of the wrapped script"

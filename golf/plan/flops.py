@@ -20,6 +20,7 @@ from golf.plan.counted_flops import count_pass, outside, unsaid
 from golf.settings.config import Config, eval_seq_len, mean_seq_len, scored_config
 from golf.training.model.build import shapeless_model
 from golf.training.model.gpt import GPT
+from golf.training.model.routed import RoutedBlock
 
 
 class PassFlops(NamedTuple):
@@ -105,7 +106,8 @@ def _uses(model: GPT, name: str, layers: Sequence[int]) -> int:
     if place[3]:
         # `further_mlps.<n>` serves visit n + 2 of its block, so it runs once if the block is visited that often.
         return int(visits > int(place[3]) + 1)
-    return min(visits, 1) if place[2] and block.further_mlps else visits
+    has_own = isinstance(block, RoutedBlock) and len(block.further_mlps) > 0
+    return min(visits, 1) if place[2] and has_own else visits
 
 
 def flops_per_scored_token(cfg: Config, model: GPT, stride: int = 0) -> float:
@@ -129,4 +131,4 @@ def challenge_tokens(cfg: Config) -> int:
 
 def layer_order(model: GPT, active: Sequence[str]) -> list[int]:
     """Return the block indices in the order in which the model runs them while the switches `active` are on."""
-    return [visit.block for visit in model.routes.when(active)]
+    return [visit.block for visit in model.route_when(active)]

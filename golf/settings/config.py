@@ -189,6 +189,9 @@ class RulesConfig:
     # what counts against budget.eval_seconds; scores: the seconds of every score | whole: all from the packed file on,
     # with unpacking it and compiling
     eval_clock: str = later(one_of("scores", "whole"))
+    # the compressed program in the script that counts; raw: its bytes in a source in Latin-1 | base85: ASCII, a fifth
+    # longer
+    script_packing: str = later(one_of("raw", "base85"))
     quiet_clock: bool = False  # no sampling of the machine during training, whatever track.system_metrics says
 
 

@@ -51,8 +51,8 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
     cfg = runs[0].cfg
     bundle = Bundle(cfg)
     # The script that is counted is the one that is rehearsed.
-    script = bundle.wrapped if order.is_wrapped else bundle.readable
-    script_bytes = len(script.encode())
+    script = bundle.wrapped if order.is_wrapped else bundle.readable.encode()
+    script_bytes = len(script)
     # The runs are checked before the rehearsal, which trains a model twice.
     if reasons := problems(runs, script_bytes, order.seeds_wanted):
         raise GolfError("This is no submission yet:\n" + "\n".join(f"  - {problem}" for problem in reasons))
@@ -108,11 +108,11 @@ def _write(
     runs: Sequence[SubmittedRun],
     order: Order,
     bundle: Bundle,
-    script: str,
+    script: bytes,
     packages: Sequence[str],
     rehearsal: Rehearsal,
 ) -> None:
-    size, reference, verdict = len(script.encode()), order.reference, None
+    size, reference, verdict = len(script), order.reference, None
     if reference is not None:
         mine = as_variant(runs)
         verdict = judge([mine], reference, order.rules)[mine.id]

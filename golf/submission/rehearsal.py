@@ -54,7 +54,7 @@ class Rehearsal:
     val_bpb: float
 
 
-def rehearse(cfg: Config, script: str, python: Path, folder: Path, *, steps: int = STEPS) -> Rehearsal:
+def rehearse(cfg: Config, script: bytes, python: Path, folder: Path, *, steps: int = STEPS) -> Rehearsal:
     """Train the same small model by the framework and by `script` in `folder`; `python` is a clean environment's.
 
     Raises `GolfError` with the first difference.
@@ -183,17 +183,17 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     return run
 
 
-def run_script(script: str, python: Path, folder: Path, variables: dict[str, str]) -> None:
+def run_script(script: bytes, python: Path, folder: Path, variables: dict[str, str]) -> None:
     """Run `script` as train_gpt.py in `folder`; raises `GolfError` with the end of its output if it fails."""
     folder.mkdir(exist_ok=True)
-    (folder / "train_gpt.py").write_text(script, encoding="utf-8")
+    (folder / "train_gpt.py").write_bytes(script)
     command = [str(python), "train_gpt.py"]
     done = subprocess.run(command, cwd=folder, env=plain_variables(**variables), capture_output=True, encoding="utf-8")
     if done.returncode:
         raise GolfError(f"The exported script fails in a clean environment: {done.stderr.strip()[-2000:]}")
 
 
-def _score_again(script: str, python: Path, folder: Path, variables: dict[str, str], data: OwnDataset) -> None:
+def _score_again(script: bytes, python: Path, folder: Path, variables: dict[str, str], data: OwnDataset) -> None:
     """Raise `GolfError` unless EVAL_ONLY=1 finds the artifact's score again without any training data."""
     validation = folder / "validation"
     # A folder with validation shards alone proves that scoring reads no training data.

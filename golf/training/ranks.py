@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from golf.errors import GolfError
-from golf.questions import proves
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -107,7 +106,7 @@ def join_ranks(device: str, expected: int) -> Ranks:
     Raises `GolfError` if the group has not the `expected` number of ranks: every step would have other tokens.
     """
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if proves() and world_size != expected:
+    if world_size != expected:
         raise GolfError(
             f"the configuration is for {expected} ranks, but WORLD_SIZE={world_size}: start golf with python, and "
             "launch.nproc says how many ranks it starts."

@@ -37,5 +37,5 @@ class SubNorm(Technique):
         for block in model.controls:
             block.attn.output_hooks["gate"].append(normalized_heads)
         for block in model.blocks:
-            for mlp in (block.mlp, *block.further_mlps):
+            for mlp in block.mlps():
                 set_slot(mlp, "compute", expand_norm_and_contract, self.name)

@@ -11,7 +11,8 @@ from golf.errors import GolfError
 from golf.registry import Variable
 from golf.settings.config import Config
 from golf.training.model.build import routes_of
-from golf.training.model.gpt import GPT, Block
+from golf.training.model.gpt import GPT
+from golf.training.model.routed import RoutedBlock
 from golf.training.techniques.base import STORAGE, Technique, technique
 
 
@@ -47,7 +48,7 @@ class UntiedMLPs(Technique):
                 copy_mlp(block)
 
 
-def copy_mlp(block: Block) -> None:
+def copy_mlp(block: RoutedBlock) -> None:
     """Give the further MLPs of `block` the weights of its first."""
     for mlp in block.further_mlps:
         for own, first in zip(mlp.parameters(), block.mlp.parameters(), strict=True):

@@ -20,14 +20,15 @@ LZMA, ZLIB = lzma.compress(PROGRAM.encode()), zlib.compress(PROGRAM.encode())
 @pytest.mark.parametrize(
     "script",
     [
-        wrapped(PROGRAM),
+        wrapped(PROGRAM, "base85"),
+        wrapped(PROGRAM, "raw"),
         f"import lzma,base64\nexec(lzma.decompress(base64.b85decode({base64.b85encode(LZMA)!r})))",
         f"import lzma as L,base64 as B\nexec(L.decompress(B.b85decode({base64.b85encode(RAW)!r}),L.FORMAT_RAW))",
         f"import zlib,base64;exec(zlib.decompress(base64.b64decode('{base64.b64encode(ZLIB).decode()}')))",
     ],
 )
-def test_packed_scripts_are_unpacked(tmp_path: Path, script: str) -> None:
-    (tmp_path / "train_gpt.py").write_text(script)
+def test_packed_scripts_are_unpacked(tmp_path: Path, script: str | bytes) -> None:
+    (tmp_path / "train_gpt.py").write_bytes(script.encode() if isinstance(script, str) else script)
     found = read_script(tmp_path / "train_gpt.py")
     assert found.text == PROGRAM and found.layers and found.tree is not None
 

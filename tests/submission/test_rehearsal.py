@@ -80,7 +80,7 @@ def test_a_changed_script_is_refused(tiny_cfg: Config, environment: Environments
     changed = bundle.readable.replace("matrix_lr: float = 0.04", "matrix_lr: float = 0.05")
     assert changed != bundle.readable
     with pytest.raises(GolfError, match="is not the framework"):
-        rehearse(tiny_cfg, changed, environment(requirements(bundle)), tmp_path, steps=4)
+        rehearse(tiny_cfg, changed.encode(), environment(requirements(bundle)), tmp_path, steps=4)
 
 
 def test_a_clean_environment_has_the_requirements_and_not_the_framework(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_every_preset(experiment: str, environment: Environments, tmp_path: Path
     cfg, bundle = bundled(experiment, "cpu")
     assert_only_what_is_selected(cfg, bundle)
     steps = LONGER.get(experiment, FEW_STEPS)
-    script = bundle.readable if experiment == READABLE else bundle.wrapped
+    script = bundle.readable.encode() if experiment == READABLE else bundle.wrapped
     found = rehearse(cfg, script, environment(requirements(bundle)), tmp_path, steps=steps)
     # Losses of the steps, of three validations and of two final scores.
     assert found.losses >= steps + 3 + 2 and found.artifact_bytes > 1000 and found.val_bpb > 0
@@ -117,7 +117,7 @@ def test_every_preset(experiment: str, environment: Environments, tmp_path: Path
 @pytest.mark.parametrize("experiment", PRESETS)
 def test_bytes_of_every_preset(experiment: str) -> None:
     cfg, bundle = bundled(experiment, "h100")
-    size = len(bundle.wrapped.encode())
+    size = len(bundle.wrapped)
     assert size <= (25_000 if experiment == "naive_baseline" else 33_500)
     assert size / 1.6 < estimated_code_bytes(cfg) < size * 1.6
 
@@ -174,7 +174,7 @@ def test_two_ranks_under_torchrun_train_on_the_same_tokens(
     variables = small_variables(cfg, small_data(tmp_path, cfg), 6)
     run_script(bundle.wrapped, python, tmp_path / "one", {**variables, "RUN_ID": "one"})
     (tmp_path / "two").mkdir()
-    (tmp_path / "two" / "train_gpt.py").write_text(bundle.wrapped)
+    (tmp_path / "two" / "train_gpt.py").write_bytes(bundle.wrapped)
     command = [str(python), "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "train_gpt.py"]
     done = subprocess.run(
         command, cwd=tmp_path / "two", env=plain_variables(**variables, RUN_ID="two"), capture_output=True, text=True

@@ -12,7 +12,6 @@ from typing import Any
 import zstandard
 
 from golf.errors import MissingError
-from golf.questions import proves
 from golf.settings.config import QuantConfig
 
 CODEC_IDS = {"zlib": 0, "zstd": 1, "lzma": 2, "brotli": 3, "context": 4}
@@ -24,7 +23,7 @@ ZSTD_SEARCHING_LEVEL = 19  # lowest level that optimises its parse by statistics
 
 def require_codec(codec: str) -> None:
     """Raise `MissingError` if the package behind `codec` is not installed."""
-    if proves() and codec in NEEDS_PACKAGE and importlib.util.find_spec(package := NEEDS_PACKAGE[codec]) is None:
+    if codec in NEEDS_PACKAGE and importlib.util.find_spec(package := NEEDS_PACKAGE[codec]) is None:
         raise MissingError(
             f"codec {codec} needs the package {package}, which is not installed: pip install {package} "
             '(or ".[codec]" in the checkout); quant.codec=zlib, zstd and lzma need none.'
@@ -61,9 +60,6 @@ def decompress(data: bytes, quant: QuantConfig, size: int) -> bytes:
 
     Never allocates much more than that, whatever `data` claims.
     """
-    if not proves() and quant.codec in ("zlib", "lzma", "context"):
-        # A script reads its own file, whose checksum has been found right.
-        return (zlib if quant.codec == "zlib" else lzma).decompress(data)
     if quant.codec == "zlib":
         out, finished = _decoded(zlib.decompressobj(), data, size)
     elif quant.codec in ("lzma", "context"):  # the entropy coder leaves the rest of a file to lzma

@@ -36,7 +36,6 @@ from golf.artifact.header import DTYPES, Entry
 from golf.artifact.quant.columns import LARGEST_CODE as LARGEST_COLUMN_CODE
 from golf.artifact.quant.formats import CodedTensor
 from golf.artifact.quant.trellis import path_order, transitions
-from golf.questions import proves
 
 MAX_ROLES = 64  # roles with statistics of their own; further roles share one set
 MAX_PREDICTED_COLUMNS = 1024  # a predictor costs columns²/2 multiplications a row and columns³/6 a fit
@@ -189,7 +188,7 @@ def _code(coder: Coder, memory: Memory, matrix: CodeMatrix, settings: tuple[int,
         int(code_number(coder, value, bits)) for value, bits in zip(settings, (8, 8, 10, 1), strict=True)
     )
     # The settings may come from a hostile file, and they index tables.
-    if proves() and (lowest > highest or level >= LEVELS or predicts > _may_predict(matrix.codes.shape)):
+    if lowest > highest or level >= LEVELS or predicts > _may_predict(matrix.codes.shape):
         raise ValueError("a coded tensor has impossible settings")
     code_scales(coder, memory.scale_counters, matrix.scales)
     if matrix.has_columns:

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from golf.artifact.header import DTYPES, PACKED, Entry
 from golf.artifact.quant.formats import CodedTensor
-from golf.questions import proves
 from golf.settings.config import QuantConfig, packs_bits, sorts_roles, sorts_rows, splits_planes
 
 LAYOUT_BITS = {"pack_bits": 1, "by_role": 2, "sort_rows": 4, "byte_planes": 8}
@@ -72,7 +71,7 @@ def values_to_bytes(coded: Sequence[tuple[Entry, CodedTensor]], quant: QuantConf
 def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig) -> dict[str, CodedTensor]:
     """Invert `values_to_bytes`. Raises `ValueError` if there are more or fewer bytes than the entries need."""
     chunks = chunks_of(entries, quant)
-    if proves() and sum(chunk.size for chunk in chunks) != len(content):
+    if sum(chunk.size for chunk in chunks) != len(content):
         raise ValueError("its tensors need more or fewer bytes than there are")
     if splits_planes(quant):
         content = _swap_planes(content, chunks, to_planes=False)
@@ -85,7 +84,7 @@ def bytes_to_values(content: bytes, entries: Sequence[Entry], quant: QuantConfig
         if packs_bits(quant) and entry.stored in PACKED:
             data = _unpacked(entry, pieces[entry.name, "data"])
         else:
-            if proves() and entry.stored == "bool" and pieces[entry.name, "data"].strip(b"\0\1"):
+            if entry.stored == "bool" and pieces[entry.name, "data"].strip(b"\0\1"):
                 raise ValueError("a truth value is neither 0 nor 1")
             data = from_bytes(pieces[entry.name, "data"], DTYPES[entry.stored], entry.shape)
         scale = from_bytes(pieces[entry.name, "scale"], entry.scale_dtype, entry.scale_shape) if entry.scale else None

@@ -29,7 +29,6 @@ from golf.artifact.quant.formats import (
 from golf.artifact.quant.trellis import path_offsets, path_order
 from golf.artifact.quant.trellis_rounding import trellis_codes
 from golf.errors import GolfError
-from golf.questions import proves
 from golf.settings.config import GPTQConfig, QuantConfig, TensorQuant, scale_floor, uses_columns, uses_trellis
 
 BLOCK_COLUMNS = 128  # columns between updates of all remaining columns; affects speed only
@@ -216,7 +215,7 @@ def _compared_errors(w: Tensor, decoded: Tensor, hessian: Tensor, quant: QuantCo
 
 def checked_hessian(hessian: Tensor, columns: int) -> Tensor:
     """Return `hessian` in float64 and exactly symmetric. Raises `GolfError` for a wrong shape or impossible entries."""
-    if proves() and tuple(hessian.shape) != (columns, columns):
+    if tuple(hessian.shape) != (columns, columns):
         raise GolfError(f"the Hessian is {tuple(hessian.shape)} where the matrix has {columns} columns")
     h = hessian.double()
     if not h.isfinite().all() or (h.diagonal() < -ROUNDING_ERROR * h.abs().max()).any():

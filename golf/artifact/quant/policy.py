@@ -29,7 +29,6 @@ from golf.artifact.quant.low_rank import folded, repair
 from golf.artifact.quant.pruning import Pruning, without_smallest
 from golf.artifact.quant.sensitivity import STEP, shared_out
 from golf.errors import GolfError
-from golf.questions import has_techniques, proves
 from golf.registry import technique_types
 from golf.settings.config import QuantConfig, SensitiveConfig, TensorQuant, as_named, tensor_classes, uses_gptq
 from golf.settings.quant_config import BY_NAME
@@ -44,11 +43,9 @@ def is_control(name: str, tech: Tech | None = None) -> bool:
     `tech` are the selected techniques, as in `Config.tech`. None means that they are not known, as for the files of
     public scripts: then the names of every technique count.
     """
-    if has_techniques():
-        selected: Mapping[str, Any] = technique_types() if tech is None else tech
-        if any(fnmatchcase(name, pattern) for technique in selected.values() for pattern in technique.control_names):
-            return True
-    return any(pattern in name for pattern in CONTROL_PATTERNS)
+    selected: Mapping[str, Any] = technique_types() if tech is None else tech
+    patterns = (pattern for technique in selected.values() for pattern in technique.control_names)
+    return any(fnmatchcase(name, pattern) for pattern in patterns) or any(part in name for part in CONTROL_PATTERNS)
 
 
 def tensor_class(name: str) -> str:
@@ -99,7 +96,7 @@ def quantize(
     nearest code. `tech` are the selected techniques, see `is_control`. Raises `GolfError` if the Hessians are missing
     or weights are not finite.
     """
-    if proves() and hessians is None and uses_gptq(quant):
+    if hessians is None and uses_gptq(quant):
         how = "give golf.calibrate(state_dict, cfg) as hessians"
         raise GolfError(f"quant={quant.name} rounds by GPTQ, which needs the model's inputs: {how}.")
     if quant.gptq.drift:

@@ -7,14 +7,13 @@ can still be reached under them. A technique that is not selected is not importe
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from functools import cached_property
 
-from golf.artifact.script.arguments import drop_arguments
 from golf.artifact.script.evaluation import UNKNOWN
 from golf.artifact.script.flat import Flat, flatten
 from golf.artifact.script.fold import fold
-from golf.artifact.script.inline import inline
 from golf.artifact.script.modules import attach_comments, cannot_follow, is_ours, read_modules, source_of
 from golf.artifact.script.readable import readable
 from golf.artifact.script.settings import facts_of, submitted, write_settings
@@ -36,6 +35,7 @@ class Bundle:
     """The exported script of one configuration."""
 
     def __init__(self, cfg: Config):
+        self.packing = cfg.rules.script_packing
         cfg = submitted(cfg)
         self.fills_cap = cfg.quant.fit == "cap" or cfg.quant.prune.to_fit
         modules = read_modules(entries(cfg))
@@ -59,16 +59,12 @@ class Bundle:
         shake(self.flat, settings)
         # The strings in ENVIRONMENT name settings and so keep them. Without those that nothing else reads, more goes.
         _keep_useful(variables, self.flat)
-        # The first pass still saw the settings changed by code that it cut, and so may the second. What is read nowhere
-        # else behind both is not used.
-        fold(self.flat, facts)
-        shake(self.flat, settings)
-        facts.answers["is_used"] = True
-        has_changed = True
-        while has_changed:
+        # A pass still sees what the code does that it cuts, so another one may cut more.
+        size = math.inf
+        while self.flat.size() < size:
+            size = self.flat.size()
             fold(self.flat, facts)
             shake(self.flat, settings)
-            has_changed = drop_arguments(self.flat, set(facts.groups)) | inline(self.flat)
         shorten_texts(self.flat, set(facts.groups))
         put_kernels(self.flat)
         refuse_leftovers(self.flat, set(facts.groups))
@@ -79,12 +75,12 @@ class Bundle:
         """The source for a reviewer, formatted, with comments and types."""
         text = readable(self.flat, self.title)
         # Weights that fill the cap leave room for the script that counts.
-        return text.replace(OWN_SIZE, str(len(self.wrapped.encode()))) if self.fills_cap else text
+        return text.replace(OWN_SIZE, str(len(self.wrapped))) if self.fills_cap else text
 
     @cached_property
-    def wrapped(self) -> str:
+    def wrapped(self) -> bytes:
         """The source whose bytes count: minified, compressed, self-extracting."""
-        return wrapped(self.minified)
+        return wrapped(self.minified, self.packing)
 
     @cached_property
     def minified(self) -> str:

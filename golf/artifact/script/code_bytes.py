@@ -38,7 +38,7 @@ def code_bytes(cfg: Config) -> int:
     if cfg.rules.code_bytes == "estimate":
         return estimated_code_bytes(cfg)
     # As text the configuration can be a key of the two caches.
-    return _code_bytes(json.dumps(to_dict(submitted(_exportable(cfg)))), _entries(cfg))
+    return _code_bytes(json.dumps(to_dict(submitted(_exportable(cfg)))), cfg.rules.script_packing, _entries(cfg))
 
 
 class Entries(NamedTuple):
@@ -54,9 +54,10 @@ def _entries(cfg: Config) -> Entries:
 
 
 @functools.cache
-def _code_bytes(config: str, entries: Entries) -> int:
+def _code_bytes(config: str, packing: str, entries: Entries) -> int:
     cfg = from_dict(Config, json.loads(config))
-    return _remembered(_key(config, entries), lambda: len(Bundle(cfg).wrapped.encode()))
+    cfg.rules.script_packing = packing
+    return _remembered(_key(f"{packing} {config}", entries), lambda: len(Bundle(cfg).wrapped))
 
 
 def _remembered(name: str, make: Callable[[], int]) -> int:

@@ -17,6 +17,8 @@ from golf.artifact.script.syntax import parameters, walk
 
 Path = tuple[str, ...]  # names that lead to a setting or a group: ("model", "num_heads")
 UNKNOWN = object()
+TUPLES = ast.Tuple | ast.GeneratorExp
+COMPREHENSIONS = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 SCALARS = (bool, int, float, str, bytes, type(None))
 # Values that tell that something is not there, or is once. Any other constant has a name for the reader's sake.
 NOTHING = (None, False, True, 0, 1, "", b"", ())
@@ -39,6 +41,8 @@ class Facts:
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
     answers: dict[str, Any] = field(default_factory=dict)  # function → what it returns under this configuration
     held: dict[str, Any] = field(default_factory=dict)  # attribute → what it always holds under this configuration
+    functions: dict[str, str] = field(default_factory=dict)  # attribute → function of ours that it always holds
+    given: dict[int, dict[str, Any]] = field(default_factory=dict)  # id of a function or class → parameter → one value
     idle: set[str] = field(default_factory=set)  # functions and methods that do nothing
     results: dict[Any, Any] = field(default_factory=dict)  # function, or (function, argument) → the one value of it
 
@@ -59,6 +63,7 @@ class Scope:
         groups = {name: path for name, path in self.groups.items() if name not in hidden | times.keys()}
         values = {name: value for name, value in self.values.items() if name not in hidden | times.keys()}
         groups |= {a.arg: self.facts.groups[kind] for a in parameters(node) if (kind := self._kind(a))}
+        values |= self.facts.given.get(id(node), {})
         inner = Scope(self.facts, self.class_name, groups, values)
         for target, value in [pair for n in walk(node) for pair in assignments(n)]:
             # A name that is assigned twice has one value at one place and another elsewhere.
@@ -66,7 +71,7 @@ class Scope:
                 if (path := inner.path(value)) is not None:
                     groups[target.id] = path
                 # A list may be filled later.
-                elif isinstance(known := inner.value(value), tuple if isinstance(value, ast.Tuple) else SCALARS):
+                elif isinstance(known := inner.value(value), tuple if isinstance(value, TUPLES) else SCALARS):
                     values[target.id] = known
         return inner
 
@@ -103,6 +108,11 @@ class Scope:
             return first if all(other == first for other in others) else UNKNOWN
         if isinstance(node, ast.Attribute) and node.attr in self.facts.held:
             return self.facts.held[node.attr]
+        if isinstance(node, COMPREHENSIONS):
+            return () if self.value(node.generators[0].iter) == () else UNKNOWN
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("bool", "tuple") and node.args:
+            value = self.value(node.args[0])
+            return UNKNOWN if value is UNKNOWN else (bool if ast.unparse(node.func) == "bool" else tuple)(value)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "any":
             return False if self.value(getattr(node.args[0], "elt", node.args[0])) in (None, False) else UNKNOWN
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "sum":
@@ -111,8 +121,10 @@ class Scope:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             asked = (node.func.id, *(arg.value for arg in node.args if isinstance(arg, ast.Constant)))
             return self.facts.results.get(asked, self.facts.results.get(node.func.id, UNKNOWN))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "items":
-            return () if self.value(node.func.value) in ((), {}) else UNKNOWN
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("items", "values", "keys"):
+                return () if self.value(node.func.value) in ((), {}) else UNKNOWN
+            return self.facts.results.get(f".{node.func.attr}", UNKNOWN)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             operand = self.value(node.operand)
             return UNKNOWN if operand is UNKNOWN else not operand
@@ -127,6 +139,10 @@ class Scope:
         return UNKNOWN
 
     def _comparison(self, node: ast.Compare) -> Any:
+        held = self.facts.functions.get(node.left.attr) if isinstance(node.left, ast.Attribute) else None
+        # A slot is compared with the function that it holds if nothing else is put there.
+        if held and isinstance(node.ops[0], ast.IsNot) and held == getattr(node.comparators[0], "id", ""):
+            return False
         if isinstance(node.ops[-1], ast.In) and self.value(node.comparators[-1]) == ():
             return False
         terms = [self.facts.values.get(self.path(t) or (), [self.value(t)]) for t in (node.left, *node.comparators)]

@@ -43,6 +43,10 @@ class Flat:
             self._uses[id(statement)] = uses_of(statement)
         return self._uses[id(statement)]
 
+    def size(self) -> int:
+        """Return the number of nodes of all trees."""
+        return sum(1 for statement in self.statements() for _ in walk(statement))
+
     def changed(self, statement: ast.stmt) -> None:
         """Forget what `statement` uses. Whoever edits a top-level statement calls this."""
         self._uses.pop(id(statement), None)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ast
-import copy
 import dataclasses
-import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
 from typing import Any
 
-from golf.artifact.script.arguments import Replaced
+from golf.artifact.script.constants import METHODS, one_valued
 from golf.artifact.script.evaluation import NOTHING, SCALARS, UNKNOWN, Facts, Path, Scope, assignments
 from golf.artifact.script.flat import Flat
-from golf.artifact.script.functions import FOREIGN
-from golf.artifact.script.syntax import DOTTED, bound_names, is_docstring, walk
+from golf.artifact.script.slots import READERS, name_functions_of_slots, set_by_constructor
+from golf.artifact.script.syntax import is_docstring, walk
 
-# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes. What
-# golf.questions says of the framework alone is not in a script either.
-NEVER_TRUE = ("suits_eager_cpu", "attends_in_float32", "listens", "proves")
+# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes.
+NEVER_TRUE = ("suits_eager_cpu", "attends_in_float32")
 IDENTITIES = ((ast.Add, b""), (ast.Sub, 0), (ast.Mult, 1))  # operations with a second operand that changes nothing
+NO_LISTS = ast.Call | ast.Attribute | ast.Tuple  # expressions that `visit_Call` writes as what they are
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -31,8 +28,9 @@ def fold(flat: Flat, facts: Facts) -> None:
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id in facts.groups:
             facts.makers[node.name] = facts.groups[node.returns.id]
     facts.attributes = _groups_held(flat, facts)
-    facts.results = {**_results(flat, facts), **dict.fromkeys(NEVER_TRUE, False), **facts.answers, **_unused(flat)}
-    _name_functions_of_slots(flat, facts)
+    facts.given = one_valued([node for statement in flat.statements() for node in walk(statement)])
+    facts.results = {**_results(flat, facts), **dict.fromkeys(NEVER_TRUE, False), **facts.answers}
+    name_functions_of_slots(flat, facts)
     defined = [node for statement in flat.statements() for node in walk(statement) if isinstance(node, ast.FunctionDef)]
     acting = {f.name for f in defined if not all(is_docstring(part) or isinstance(part, ast.Pass) for part in f.body)}
     facts.idle = {f.name for f in defined} - acting
@@ -40,52 +38,9 @@ def fold(flat: Flat, facts: Facts) -> None:
     facts.idle |= {node.name for node in classes if "NamedTuple" in map(ast.unparse, node.bases)}
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts)
-    changing = {
-        n for statement in flat.statements() for g in walk(statement) if isinstance(g, ast.Global) for n in g.names
-    }
     for statement in flat.statements():
-        # A function inside another one may see a name of that change.
-        for function in statement.body if isinstance(statement, ast.ClassDef) else [statement]:
-            if isinstance(function, ast.FunctionDef):
-                aliases = Replaced(_aliases(function, changing))
-                function.body = [aliases.visit(part) for part in function.body]
         folder.visit(statement)
         flat.changed(statement)
-
-
-def _unused(flat: Flat) -> dict[tuple[str, str], bool]:
-    """Return ("is_used", slot) → False for every attribute that is read nowhere but where its use is asked for."""
-    nodes = [node for statement in flat.statements() for node in walk(statement)]
-    calls = (node for node in nodes if isinstance(node, ast.Call))
-    asked = Counter(ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func) == "is_used")
-    named = Counter(node.attr for node in nodes if isinstance(node, ast.Attribute))
-    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    named.update(word for text in texts if DOTTED.fullmatch(text) for word in re.findall(r"\w+", text))
-    # A question names the slot and guards one use of it, and a constructor declares it.
-    return {("is_used", slot): False for slot, times in asked.items() if named[slot] <= 2 * times + 1}
-
-
-def _name_functions_of_slots(flat: Flat, facts: Facts) -> None:
-    """Call a function by its name where a slot is called that always holds what its constructor puts there."""
-    nodes = [node for statement in flat.statements() for node in walk(statement)]
-    ours = {node.name for node in flat.statements() if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    filled = [pair for n in nodes if isinstance(n, ast.ClassDef) for pair in _set_by_constructor(n, facts)]
-    in_classes = {name for n in nodes if isinstance(n, ast.ClassDef) for name in bound_names(n.body)}
-    times = Counter(n.attr for n in nodes if isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load))
-    times.update(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    once = {name: value for name, value, _ in filled if times[name] == 1}
-    # A slot that always holds nothing decides branches.
-    # An attribute of a package, of a field or of a method may have the same name, and a list may be filled later.
-    of_packages = {n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) in flat.imports}
-    own = once.keys() - FOREIGN - in_classes - of_packages
-    nothing = {n: Scope(facts).value(v) for n, v in once.items() if n in own and not isinstance(v, ast.List | ast.Set)}
-    facts.held |= {name: value for name, value in nothing.items() if value in NOTHING}
-    kept = {name: value for name, value in once.items() if ast.unparse(value).split(".")[0] in ours}
-    for call in (node for node in nodes if isinstance(node, ast.Call) and node.args):
-        slot, owner = call.func, ast.dump(call.args[0])
-        # A slot's function is called with its owner.
-        if isinstance(slot, ast.Attribute) and slot.attr in kept and ast.dump(slot.value) == owner:
-            call.func = copy.deepcopy(kept[slot.attr])
 
 
 def _groups_held(flat: Flat, facts: Facts) -> dict[tuple[str, str], Path]:
@@ -97,24 +52,13 @@ def _groups_held(flat: Flat, facts: Facts) -> dict[tuple[str, str], Path]:
             kind = ast.unparse(part.annotation) if isinstance(part, ast.AnnAssign) else ""
             if kind in facts.groups and node.name not in facts.groups:
                 found[node.name, ast.unparse(part.target)] = facts.groups[kind]  # type: ignore[attr-defined]
-        for name, value, scope in _set_by_constructor(node, facts):
+        for name, value, scope in set_by_constructor(node, facts):
             if (path := scope.path(value)) is not None:
                 found[node.name, name] = path
     for node in classes:
         for base in map(ast.unparse, node.bases):
             found |= {(node.name, name): path for (owner, name), path in found.items() if owner == base}
     return found
-
-
-def _set_by_constructor(node: ast.ClassDef, facts: Facts) -> Iterator[tuple[str, ast.expr, Scope]]:
-    """Yield (attribute, expression, scope of the expression) of what `__init__` always puts into `self`."""
-    for part in node.body:
-        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
-            scope = Scope(facts, node.name).enter(part)
-            for statement in part.body:
-                for target, value in assignments(statement):
-                    if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
-                        yield target.attr, value, scope
 
 
 def _with_changes(flat: Flat, facts: Facts) -> Facts:
@@ -132,15 +76,23 @@ def _with_changes(flat: Flat, facts: Facts) -> Facts:
 
 
 def _results(flat: Flat, facts: Facts) -> dict[str, Any]:
-    """Return function → value for functions that do nothing but return one known value, such as `uses_gptq`."""
-    found = {}
+    """Return function → value for functions that do nothing but return one known value, such as `uses_gptq`.
+
+    A method has a dot before its name. Two methods of one name are left out.
+    """
+    found: dict[str, list[Any]] = defaultdict(list)
     for node in flat.statements():
-        if isinstance(node, ast.FunctionDef):
-            body = [part for part in node.body if not is_docstring(part)]
-            returned = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
-            if returned and isinstance(value := Scope(facts).enter(node).value(returned), SCALARS):
-                found[node.name] = value
-    return found
+        owner = node.name if isinstance(node, ast.ClassDef) else ""
+        for function in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(function, ast.FunctionDef):
+                body = [part for part in function.body if not is_docstring(part)]
+                returned = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+                value = Scope(facts, owner).enter(function).value(returned) if returned else UNKNOWN
+                # A tuple stands for lists and sets in `value`.
+                is_known = isinstance(value, SCALARS) or (value == () and isinstance(returned, NO_LISTS))
+                found[f".{function.name}" if owner else function.name].append(value if is_known else UNKNOWN)
+    known = {name: first for name, (first, *others) in found.items() if not others and first is not UNKNOWN}
+    return {name: value for name, value in known.items() if name not in METHODS}
 
 
 class _Folder(ast.NodeTransformer):
@@ -199,7 +151,11 @@ class _Folder(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.AST | None:
         self.generic_visit(node)
-        return None if self.scope.value(node.iter) == () or not node.body else node
+        over = node.iter
+        # `in_order(hooks)`, `list(hooks)` and the like loop over nothing if there are no hooks.
+        if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in READERS and over.args:
+            over = over.args[0]
+        return None if self.scope.value(over) == () or not node.body else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self._simplified(node.test, is_test=True)
@@ -218,7 +174,7 @@ class _Folder(ast.NodeTransformer):
     def visit_Call(self, node: ast.expr) -> ast.AST:
         # What settings alone decide, `not masked` or `kind == "fa3"` as well, is written as what it is.
         value = self.scope.value(node)
-        return self.generic_visit(node) if value is UNKNOWN else ast.Constant(value)
+        return self.generic_visit(node) if value is UNKNOWN else _written(value)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         is_held = isinstance(node.ctx, ast.Load) and node.attr in self.scope.facts.held
@@ -229,19 +185,24 @@ class _Folder(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if not isinstance(node.ctx, ast.Load) or not self._is_nothing(node):
             return node
-        value = self.scope.values[node.id]
-        return ast.Tuple([], ast.Load()) if value == () else ast.Constant(value)
+        return _written(self.scope.values[node.id])
 
     def _is_nothing(self, node: ast.expr) -> bool:
         """Tell whether `node` is a local with one value, which says that something is not there."""
         return isinstance(node, ast.Name) and self.scope.values.get(node.id, UNKNOWN) in NOTHING
+
+    def _is_held(self, to: ast.Attribute, value: ast.expr) -> bool:
+        held = self.scope.facts.held
+        return to.attr in held and ast.unparse(to.value) == "self" and self.scope.value(value) is held[to.attr]
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         self.generic_visit(node)
         pairs = list(assignments(node))
         # `x = f(x) if cfg.on else x` has become `x = x`.
         same = [to for to, value in pairs if isinstance(value, ast.Name) and value.id == ast.unparse(to)]
-        kept = [(to, value) for to, value in pairs if to not in same and not self._is_nothing(to)]
+        # What an attribute always holds stands where it is read.
+        held = [to for to, value in pairs if isinstance(to, ast.Attribute) and self._is_held(to, value)]
+        kept = [(to, value) for to, value in pairs if to not in [*same, *held] and not self._is_nothing(to)]
         if len(kept) < len(pairs) == len(getattr(node.value, "elts", ())) and len(node.targets) == 1 and kept:
             targets, values = ([pair[i] for pair in kept] for i in (0, 1))
             node.targets = targets if len(kept) == 1 else [ast.Tuple(targets, ast.Store())]
@@ -250,23 +211,10 @@ class _Folder(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         is_alias = isinstance(node.value, ast.Name) and ast.unparse(node.target) == node.value.id
-        return None if is_alias or self._is_nothing(node.target) else self.generic_visit(node)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        self.generic_visit(node)
-        values, node.values = node.values, []
-        for part in values:
-            inner = part
-            if isinstance(part, ast.FormattedValue) and part.format_spec is None and part.conversion == -1:
-                inner = part.value
-            whole = inner.values if isinstance(inner, ast.JoinedStr) else [part]
-            node.values += [ast.Constant(str(inner.value))] if isinstance(inner, ast.Constant) else whole
-        return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        is_idle = isinstance(node.right, ast.Constant) and (type(node.op), node.right.value) in IDENTITIES
-        return node.left if is_idle else node
+        if is_alias or self._is_nothing(node.target):
+            return None
+        is_held = isinstance(node.target, ast.Attribute) and node.value and self._is_held(node.target, node.value)
+        return None if is_held else self.generic_visit(node)
 
     def _simplified(self, node: ast.expr, is_test: bool = False) -> ast.expr:
         """Return an `and` or `or` without the operands that cannot decide it. Only the truth of a test matters."""
@@ -286,23 +234,8 @@ class _Folder(ast.NodeTransformer):
         return node if len(kept) > 1 else kept[0]
 
 
-def _aliases(function: ast.FunctionDef, changing: set[str]) -> dict[str, ast.expr]:
-    """Return the locals of `function` that are only another name of a parameter, or of a global not in `changing`."""
-    nodes = list(walk(function))
-    if any(isinstance(node, ast.ClassDef) for node in nodes):
-        return {}
-    stored = Counter(n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
-    # An `except` or an import binds a name, too, and a handler's name ends with it.
-    others = (node for node in nodes if isinstance(node, ast.ExceptHandler | ast.alias | ast.FunctionDef))
-    stored.update(bound_names(others) - stored.keys())
-    args = Counter(node.arg for node in nodes if isinstance(node, ast.arg))
-    pairs = [pair for node in nodes for pair in assignments(node) if all(isinstance(part, ast.Name) for part in pair)]
-    return {
-        to.id: name  # type: ignore[attr-defined]
-        for to, name in pairs
-        if stored[to.id] == 1 and not (stored[name.id] or args[to.id]) and args[name.id] < 2  # type: ignore
-        if not {to.id, name.id} & changing  # type: ignore[attr-defined]
-    }
+def _written(value: Any) -> ast.expr:
+    return ast.Tuple([], ast.Load()) if value == () else ast.Constant(value)
 
 
 def _end_at_return(function: ast.FunctionDef) -> None:

@@ -84,8 +84,8 @@ def facts_of(cfg: Config) -> Facts:
     answers: dict[str, Any] = {changes.__name__: False for changes in CHANGES if not changes(cfg)}
     answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False}
     answers |= {} if uses_groups(cfg.quant) else {"in_groups": False}
-    answers |= {} if cfg.tech else {"has_techniques": False, "techniques": ()}
-    answers |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"has_routes": False}
+    answers |= {} if cfg.tech else {"techniques": ()}
+    answers |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"given_routes": None}
     # Other kernels know where pieces end by themselves, and on a CPU pieces are attended to one by one.
     answers |= {} if cfg.model.attention in ("sdpa", "cudnn") else {"suits_spans": False}
     quant, hows = cfg.quant, [*tensor_classes(cfg.quant).values(), *(how for _, how in named_settings(cfg.quant))]
@@ -131,7 +131,12 @@ def write_settings(flat: Flat, cfg: Config) -> None:
     for name, technique in cfg.tech.items():
         if (kind := type(technique).__name__) not in held:
             raise GolfError(f"The class {kind} of the technique {name} is called like another one: rename the class.")
+    names = {type(technique).__name__: name for name, technique in cfg.tech.items()}
     for statement in flat.statements():
+        if isinstance(statement, ast.ClassDef) and statement.name in names:
+            # A script has no registry, so its techniques are not registered.
+            statement.decorator_list = [d for d in statement.decorator_list if "technique(" not in ast.unparse(d)]
+            statement.body.insert(0, ast.parse(f"name = {names[statement.name]!r}").body[0])
         if isinstance(statement, ast.ClassDef) and statement.name in of_class:
             # Every default becomes a plain value, or the choices that a field declares would come into the script. Of a
             # class with several groups the first one gives the defaults; the others name what differs.

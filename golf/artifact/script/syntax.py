@@ -6,7 +6,13 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import numpy as np
+from torch import Tensor, nn
+
+# A method with such a name may be that of another package's object.
+FOREIGN = {name for kind in (dict, list, set, str, bytes, Path, np.ndarray, Tensor, nn.Module) for name in dir(kind)}
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 DOTTED = re.compile(r"[A-Za-z_][\w.]*( [A-Za-z_][\w.]*)*")  # one or more settings' paths: "data.path seed"

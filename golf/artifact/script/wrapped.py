@@ -35,9 +35,15 @@ def minified(flat: Flat) -> str:
     return short
 
 
-def wrapped(program: str) -> str:
-    """Return `program` as a script that unpacks and runs it."""
-    # bz2 packs minified code best among the compressors in Python's library. Base 85 has no quote and no backslash, so
-    # the text needs no escapes; it is denser than base 64.
-    data = base64.b85encode(bz2.compress(program.encode())).decode()
-    return f"import bz2,base64;exec(bz2.decompress(base64.b85decode('{data}')))\n"
+def wrapped(program: str, packing: str) -> bytes:
+    """Return `program` as a script that unpacks and runs it, its bytes as `rules.script_packing` says."""
+    # bz2 packs minified code best among the compressors in Python's library.
+    data = bz2.compress(program.encode())
+    if packing == "base85":
+        # It has no quote and no backslash, so the text needs no escapes; it is denser than base 64.
+        return b"import bz2,base64;exec(bz2.decompress(base64.b85decode('" + base64.b85encode(data) + b"')))\n"
+    # In Latin-1 every byte is a character. Python reads no zero byte, and a carriage return as a line feed.
+    escaped = data
+    for byte, escape in ((b"\\", b"\\\\"), (b"\0", b"\\x00"), (b"\r", b"\\r"), (b"'", b"\\'")):
+        escaped = escaped.replace(byte, escape)
+    return b"#coding:latin1\nimport bz2;exec(bz2.decompress('''" + escaped + b"'''.encode('latin1')))\n"

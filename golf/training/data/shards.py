@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from golf.errors import GolfError
-from golf.questions import proves
 
 MAGIC = 20240520
 VERSION = 1
@@ -28,7 +27,7 @@ def find_shards(folder: Path, pattern: str, what: str) -> list[Path]:
 
     Raises a `GolfError` that names `what` if there are none.
     """
-    if proves() and not folder.is_dir():
+    if not folder.is_dir():
         raise GolfError(
             f"The data folder {folder} does not exist: fetch it with `golf data get`, give data.path, "
             "or use the embedded text with data=pydocs."

@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from golf.run.core_time import CoreMeter, CoreTime
+from golf.settings.config import Config
 from golf.training.loop.checkpoint import Checkpoints, Start
+from golf.training.loop.schedule import decays_from_the_start
 from golf.training.ranks import ALONE, Ranks
 
 
@@ -50,6 +52,11 @@ class LoopListener:
         causes = [_sentence(record) for record in new if record.recompile_reason]
         # The latest record comes first, and a first compilation has no reason to recompile.
         self.recompiles += reversed(causes) if causes else ["a function for the first time"]
+
+    def warn_of_pace(self, cfg: Config, step: int, train_seconds: float) -> None:
+        """Pass on a warning if the learning rate decays from the first step on at this pace."""
+        if text := decays_from_the_start(cfg, step, train_seconds):
+            self.warn(text)
 
     def is_checkpoint_due(self, train_seconds: float) -> bool:
         return self.checkpoints is not None and self.checkpoints.is_due(train_seconds)

@@ -17,7 +17,6 @@ import torch
 from golf.artifact.quant.formats import Tensors
 from golf.artifact.quant.sensitivity import STEP
 from golf.bits import Score
-from golf.questions import has_techniques
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, uses_gptq
 from golf.training.data.batches import open_loader
@@ -50,7 +49,7 @@ def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
 
     def validate(last: bool) -> Score:
         weights = state.final_weights() if last else state.model.scored_weights()
-        return scorer(weights, state.switches.on_in_scores() if has_techniques() else ())
+        return scorer(weights, state.switches.on_in_scores())
 
     return validate
 
@@ -63,19 +62,20 @@ def calibrate_trained(
     Training text is read from where `loader` stands, so that it is new to the model, or by a loader of its own over
     `dataset`.
     """
-    if not uses_gptq(cfg.quant) or training.diverged:
+    model = state.calibration_model
+    if not uses_gptq(cfg.quant) or model is None or training.diverged:
         return None
     log.calibrating()
     weights, ranks, text = state.final_weights(), state.ranks, text_of(cfg)
     if cfg.quant.calibration.source == "self_generated":
-        calibration = collect(text, state.calibration_model, weights, ranks)
+        calibration = collect(text, model, weights, ranks)
     else:
         # Training text counts as training, so reading stops with the budget.
         left = seconds_left(cfg, ranks.first(training.seconds))
         if cfg.quant.tune.steps > 0:
             left -= cfg.quant.tune.reserve_seconds
         with nullcontext(loader) if text is cfg else open_loader(text, dataset, ranks) as reader:
-            calibration = collect(text, state.calibration_model, weights, ranks, reader.next_batch, seconds_left=left)
+            calibration = collect(text, model, weights, ranks, reader.next_batch, seconds_left=left)
     log.calibrated(calibration.tokens, calibration.matrices, calibration.seconds)
     if cfg.quant.step_sensitivity > 0 and not any(name.endswith(STEP) for name in calibration.hessians):
         log.warning("sensitivity moved no step: raise quant.calibration.reserve_seconds, or drop quant.by_name clips.")

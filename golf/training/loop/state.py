@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from golf.errors import GolfError
 from golf.paths import resolve
-from golf.questions import has_techniques
 from golf.settings.config import Config, has_stages, is_packed, stages, uses_gptq
 from golf.training.loop.calibration import text_of
 from golf.training.loop.stages import Stages
@@ -32,12 +30,11 @@ class TrainState:
     """Everything that training changes. A checkpoint holds it."""
 
     step: TrainStep  # step with the model and the optimizer
-    # A script without techniques has neither, and no code for them.
-    switches: Any = None  # the `Switches`
-    hooks: Any = None  # the `StepHooks`, with the averages of the weights
+    switches: Switches
+    hooks: StepHooks  # with the averages of the weights
     attention: str = ""  # log line that names the attention kernels
     kernels: Sequence[str] = ()  # log lines about the kernels that `launch` asked for
-    calibration_model: Any = None  # `GPT` that calibration runs, if there is one, built before the clock
+    calibration_model: GPT | None = None  # the one that calibration runs, if there is one, built before the clock
 
     @functools.cached_property
     def stages(self) -> Stages:
@@ -54,7 +51,7 @@ class TrainState:
 
     def final_weights(self) -> dict[str, Tensor]:
         """Return the weights that are scored and exported, see `StepHooks.final_weights`."""
-        return self.hooks.final_weights() if has_techniques() else self.model.scored_weights()
+        return self.hooks.final_weights()
 
     @property
     def model_params(self) -> int:
@@ -83,9 +80,6 @@ def build_state(cfg: Config, ranks: Ranks) -> TrainState:
     # Optimizers hold the parameters themselves, so they are built after the model has moved to its device.
     optimizer = build_optimizer(cfg, model, ranks)
     lengths = len({stage.seq_len for stage in stages(cfg)}) if has_stages(cfg) else 1
-    if not has_techniques():
-        compile_for_training(model, cfg.launch, graphs=lengths)
-        return TrainState(TrainStep(cfg, model, optimizer, ranks), None, None, attention, kernels, calibration_model)
     switches = Switches(cfg)
     compile_for_training(model, cfg.launch, graphs=(1 + len(switches.later_sets())) * lengths)
     step = TrainStep(cfg, model, optimizer, ranks)

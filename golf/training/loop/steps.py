@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from golf.questions import has_routes
 from golf.settings.config import Config, changes_loss, grad_accum_steps
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import Optimizer
@@ -41,7 +40,7 @@ class TrainStep:
                 broadcast_buffers=False,
                 gradient_as_bucket_view=True,
                 # Late rows have no gradient before their switch, and DDP would wait for it.
-                find_unused_parameters=has_routes() and model.routes.late_rows_apart,
+                find_unused_parameters=model.has_late_rows,
             )
 
     def __call__(

@@ -43,7 +43,7 @@ class Switches:
         # Switches of different techniques are independent, so any may be first; those of one go on in their order.
         firsts = [[names[:n] for n in range(len(names) + 1)] for t in self.selected if (names := t.switch_names())]
         sets = [tuple(itertools.chain(*parts)) for parts in itertools.product(*firsts)]
-        later = [names for names in sets if set(names) > set(self.on)]
+        later = [names for names in sets if {*names} > {*self.on}]
         return sorted(later, key=lambda names: (len(names), [self.names.index(name) for name in names]))
 
     def _on_at(self, progress: Progress) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from golf.bits import Score
-from golf.questions import has_techniques, listens
 from golf.run.progress import Progress
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, has_stages, training_seconds
@@ -16,7 +15,6 @@ from golf.training.loop.checkpoint import Start
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.schedule import (
     TrainClock,
-    decays_from_the_start,
     lr_multiplier,
     muon_momentum,
     progress_fraction,
@@ -60,13 +58,13 @@ def train(
     loaded a checkpoint, the caller has moved `loader` behind the checkpoint's batches.
     """
     ranks, clock, step, loss = state.ranks, TrainClock(state.ranks), 0, None
-    if listens(listener):
+    if listener is not None:
         start = listener.start
         clock, step, loss = TrainClock(ranks, start.train_seconds), start.step, start.train_loss
     # The mean of the steps behind these tells the length of the next step.
     paced_step, paced_seconds = 0, 0.0
     # What the listener reads beforehand costs no training time.
-    if listens(listener):
+    if listener is not None:
         listener.clock_runs()
     clock.start()
     while True:
@@ -78,7 +76,7 @@ def train(
         out_of_time = _steps_left(cfg, step, seconds, paced_step, paced_seconds) < 1
         last = out_of_time or step >= cfg.schedule.iterations
         # Checkpoints are written while the clock stands.
-        if listens(listener) and not last and listener.is_checkpoint_due(seconds):
+        if listener is not None and not last and listener.is_checkpoint_due(seconds):
             clock.pause()
             stage_steps = tuple(state.stages.steps) if has_stages(cfg) else ()
             listener.save(Start(step, clock.agreed_seconds(), loss, state.switches.on, stage_steps))
@@ -87,13 +85,13 @@ def train(
         if last or _validation_is_due(cfg, step):
             clock.pause()
             # Graphs that a validation compiles cost no training time and are not reported.
-            if listens(listener):
+            if listener is not None:
                 listener.clock_stands()
             score = validate(last)
             log.validation(step, clock.seconds, score)
             if last or not math.isfinite(score.val_loss):
                 break
-            if listens(listener):
+            if listener is not None:
                 listener.clock_runs()
             clock.start()
             # The pause has waited for the device, so that no queued work is missing from this reading.
@@ -101,16 +99,15 @@ def train(
         multiplier = lr_multiplier(cfg, step, seconds)
         progress = Progress(step, progress_fraction(cfg, step, seconds), multiplier)
         schedule_decay(cfg, state.step.optimizer, progress.fraction)
-        active: tuple[str, ...] = ()
-        if has_techniques():
-            state.hooks.begin_step(progress)
-            before, active = state.switches.on, state.switches.advance(progress)
-            for name in [name for name in active if name not in before]:
-                log.switched_on(name, progress)
-            state.hooks.switch(before, active)
-            if active != before:
-                # Steps have another length from here on, such as those of a loop.
-                paced_step, paced_seconds = step, seconds
+        state.hooks.begin_step(progress)
+        before = state.switches.on
+        active = state.switches.advance(progress)
+        for name in [name for name in active if name not in before]:
+            log.switched_on(name, progress)
+        state.hooks.switch(before, active)
+        if active != before:
+            # Steps have another length from here on, such as those of a loop.
+            paced_step, paced_seconds = step, seconds
         next_batch = loader.next_batch
         if has_stages(cfg):
             stage = state.stages.number
@@ -122,17 +119,16 @@ def train(
             next_batch = state.stages.cutting(next_batch)
         tensor = state.step(next_batch, multiplier, muon_momentum(cfg.optim, step), active)
         step += 1
-        if has_techniques():
-            # Averages are taken by the number of finished steps.
-            state.hooks.after_step(progress._replace(step=step))
+        # Averages are taken by the number of finished steps.
+        state.hooks.after_step(progress._replace(step=step))
         # Reading the loss waits for the device, so it is read only where it is logged.
         every = cfg.launch.train_log_every
         logged = step <= FIRST_STEPS_LOGGED or (every > 0 and step % every == 0)
         if logged:
             loss = ranks.sum(tensor.item())[0] / ranks.world_size
         log.train_step(step, clock.seconds, loss if logged else None, multiplier)
-        if listens(listener) and step == PACE_KNOWN_STEPS and (text := decays_from_the_start(cfg, step, clock.seconds)):
-            listener.warn(text)
+        if listener is not None and step == PACE_KNOWN_STEPS:
+            listener.warn_of_pace(cfg, step, clock.seconds)
         # Such a loss does not recover, so the rest of the budget is not spent.
         if loss is not None and not math.isfinite(loss):
             clock.pause()

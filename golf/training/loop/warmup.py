@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from golf.errors import GolfError
-from golf.questions import has_techniques
 from golf.run.progress import Progress
 from golf.settings.config import Config, has_stages, is_packed, micro_batch_tokens
 from golf.training.loop.schedule import muon_momentum
@@ -75,8 +74,7 @@ def _naming_what_has_no_gradient(step: TrainStep) -> Iterator[None]:
 
 def _run_steps(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -> None:
     step, momentum = state.step, muon_momentum(cfg.optim, 0)
-    first = state.switches.on if has_techniques() else ()
-    later = state.switches.later_sets() if has_techniques() else ()
+    first, later = state.switches.on, state.switches.later_sets()
     next_batch: NextBatch = functools.partial(synthetic_batch, cfg)
     if has_stages(cfg):
         next_batch = state.stages.cutting(next_batch)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from golf.errors import GolfError
-from golf.questions import has_routes, is_used
 from golf.settings.config import Config, ModelConfig
 from golf.training.model.eager_cpu import (
     LONGEST,
@@ -211,12 +210,11 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
         heads, active = (*x.shape[:2], -1, self.head_dim), context.active  # [B, T, H or K, D]
-        # A visit may have control vectors of its own; the matrices are always the layer's.
-        layer = context.layer.attn if has_routes() and context.layer else self
+        layer = self.layer(context)
         q, k, v = (t.view(heads) for t in layer.project(layer, x, active))
-        for mix in in_order(self.key_hooks) if is_used("key_hooks") else ():
+        for mix in in_order(self.key_hooks):
             k = mix(self, k, context)
-        for mix in in_order(self.value_hooks) if is_used("value_hooks") else ():
+        for mix in in_order(self.value_hooks):
             v = mix(self, v, context)
         # Queries and keys have unit RMS, so the gain decides how sharp a head's softmax can be.
         if suits_eager_cpu(q) and type(self.qk_norm) is RMSNorm and turns_whole_heads(context, self.head_dim):
@@ -228,6 +226,10 @@ class CausalSelfAttention(nn.Module):
             q = apply_rotary(self.qk_norm(q), context.cos, context.sin) * self.q_gain.to(x.dtype)[:, None]
             k = apply_rotary(self.qk_norm(k), context.cos, context.sin)
         y = layer.core(layer, q, k, v, context)
-        for edit in in_order(self.output_hooks) if is_used("output_hooks") else ():
+        for edit in in_order(self.output_hooks):
             y = edit(self, y, v, x)
         return layer.proj(y.reshape(x.shape), active)
+
+    def layer(self, context: Context) -> CausalSelfAttention:
+        """Return the attention whose matrices are used: this one."""
+        return self

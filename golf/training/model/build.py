@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from golf.errors import GolfError
-from golf.questions import has_routes, listens, proves
 from golf.settings.config import Config, LaunchConfig, changes_loss, scored_config, techniques, trains_apart
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT, plain_route
 from golf.training.model.objective import trained_with
 from golf.training.model.route import Routes
+from golf.training.model.routed import RoutedGPT
 from golf.training.model.slots import check_slots
 
 SPARE_GRAPHS = 4  # sliding scores, calibration, the warm-up of one more length
@@ -30,26 +30,32 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
     # The model is built on the CPU, so no GPU's random state is asked for, which would start CUDA.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
-        routes = routes_of(cfg) if has_routes() else None
-        model = trained_with(techniques(cfg), cfg)(cfg.model, routes) if changes_loss(cfg) else GPT(cfg.model, routes)
+        model = new_model(cfg)
         if cfg.model.within_documents:
             separate_documents(model, cfg.data.train_seq_len)
-        if listens(watch):
+        if watch is not None:
             watch(model, "")
         for technique in techniques(cfg):
-            settings = repr(technique) if proves() else ""
+            settings = repr(technique)
             technique.edit_model(model, cfg)
-            if proves() and repr(technique) != settings:
+            if repr(technique) != settings:
                 raise GolfError(f"The technique {technique.name} changes its settings in edit_model: use a local name.")
-            if listens(watch):
+            if watch is not None:
                 watch(model, technique.name)
-    if proves():
-        check_slots(model)
-    if proves() or cfg.model.num_layers == 1:
-        for empty in (p for p in model.parameters() if not p.numel()):
-            # Such as the skips of one layer: it gets no gradient, for which DDP would wait.
-            empty.requires_grad_(False)
+    check_slots(model)
+    for empty in (p for p in model.parameters() if not p.numel()):
+        # Such as the skips of one layer: it gets no gradient, for which DDP would wait.
+        empty.requires_grad_(False)
     return model
+
+
+def new_model(cfg: Config) -> GPT:
+    """Return the model of `cfg` before any technique edits it."""
+    routes = given_routes(cfg)
+    kind: type[GPT] = GPT if routes is None else RoutedGPT
+    if changes_loss(cfg):
+        kind = trained_with(techniques(cfg), cfg, kind)
+    return kind(*((cfg.model,) if routes is None else (cfg.model, routes)))
 
 
 def build_scored_model(cfg: Config, device: torch.device) -> GPT:
@@ -62,10 +68,15 @@ def build_scored_model(cfg: Config, device: torch.device) -> GPT:
 
 def routes_of(cfg: Config) -> Routes:
     """Return the routes of `cfg`'s model, computed before any technique edits it."""
+    return given_routes(cfg) or Routes(plain_route(cfg.model), {})
+
+
+def given_routes(cfg: Config) -> Routes | None:
+    """Return the routes that a technique gives, None if every block is visited once in its order."""
     for technique in techniques(cfg):
         if routes := technique.routes(cfg):
             return routes
-    return Routes(plain_route(cfg.model), {})
+    return None
 
 
 def compile_for_training(model: GPT, launch: LaunchConfig, graphs: int = 1) -> None:

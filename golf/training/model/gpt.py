@@ -6,20 +6,19 @@ model once, at construction, through the attributes that the classes list. Other
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from golf.questions import has_routes, is_used
 from golf.settings.config import ModelConfig, mlp_hidden
 from golf.training.model.attention import CausalSelfAttention
 from golf.training.model.eager_cpu import LARGEST_CAP, softcapped_losses, suits_eager_cpu
 from golf.training.model.layers import MLP, CastedLinear, Context, RMSNorm, embed_dtype, in_order
 from golf.training.model.rotary import Rotary
-from golf.training.model.route import Route, Routes, count_rows, route_through
+from golf.training.model.route import Route, count_rows, route_through
 
 EmbeddingHook = Callable[[Tensor, Tensor], Tensor]
 State = Any  # the residual stream between blocks: a tensor [B, T, d], or several
@@ -42,16 +41,14 @@ class Block(nn.Module):
     """Attention and MLP around a residual stream that can be mixed with the embedding output again.
 
     Slots: `meet` (block, stream, context, … → stream: how attention and MLP meet), `mlp`, and the fields of `attn_norm`
-    and `mlp_norm`. `further_mlps` are those of the second and later visits in one pass, if they have their own.
+    and `mlp_norm`.
     """
 
-    def __init__(self, cfg: ModelConfig):
+    def __init__(self, cfg: ModelConfig, attention: type[CausalSelfAttention] = CausalSelfAttention):
         super().__init__()
         dim = cfg.model_dim
-        self.attn = CausalSelfAttention(cfg)
+        self.attn = attention(cfg)
         self.mlp: nn.Module = MLP(dim, mlp_hidden(cfg))
-        # MLPs of further visits in one pass; without any, all visits share `mlp`.
-        self.further_mlps = nn.ModuleList()
         self.attn_norm, self.mlp_norm = RMSNorm(), RMSNorm()
         self.attn_scale = nn.Parameter(torch.ones(dim))
         self.mlp_scale = nn.Parameter(torch.ones(dim))
@@ -60,7 +57,7 @@ class Block(nn.Module):
 
     def forward(self, x: State, context: Context, *weights: Tensor) -> State:
         """Return the stream after this block. `weights` are those of the stream, if it has some for each block."""
-        return ((has_routes() and context.layer) or self).meet(self, x, context, *weights)
+        return self.meet(self, x, context, *weights)
 
     def mix(self, x: Tensor, context: Context) -> Tensor:
         """Return `x` `[B, T, d]` mixed with the embedding output, by two weights a channel."""
@@ -73,18 +70,11 @@ class Block(nn.Module):
 
     def feed(self, x: Tensor, context: Context) -> Tensor:
         """Return the MLP's output `[B, T, d]` for `x`, before `mlp_scale`."""
-        if not has_routes():
-            return self.mlp(self.mlp_norm(x), context.active)
-        layer, repeat = context.layer or self, context.visit.occurrence
-        mlp = layer.further_mlps[repeat - 1] if repeat and layer.further_mlps else layer.mlp
-        return mlp(self.mlp_norm(x), context.active)
+        return self.mlp(self.mlp_norm(x), context.active)
 
-
-def controls_alone(cfg: ModelConfig) -> Block:
-    """Return a block without matrices: control vectors, norms and hooks for a visit that has its own."""
-    block = Block(cfg)
-    del block.mlp, block.attn.c_q, block.attn.c_k, block.attn.c_v, block.attn.proj
-    return block
+    def mlps(self) -> list[nn.Module]:
+        """Return the MLP of every visit to this block in one pass."""
+        return [self.mlp]
 
 
 def join_weighted(model: GPT, x: Tensor, skip: Tensor, row: int) -> Tensor:
@@ -131,7 +121,7 @@ def is_replaced(model: GPT) -> bool:
 
 def caps_apart(model: GPT) -> bool:
     """Tell whether techniques change what becomes of the raw logits, for which there is no faster form."""
-    return (is_used("before_cap") and bool(model.before_cap)) or (is_used("cap") and model.cap is not capped)
+    return bool(model.before_cap) or model.cap is not capped
 
 
 def turn_from_row_start(model: GPT, ids: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,17 +147,13 @@ class GPT(nn.Module):
     uses `active_in_scoring`, the end of training.
     """
 
-    def __init__(self, cfg: ModelConfig, routes: Routes | None = None):
+    has_late_rows = False  # skip weights that get no gradient before a late switch
+
+    def __init__(self, cfg: ModelConfig):
         super().__init__()
-        self.cfg, self.plain_route = cfg, plain_route(cfg)
-        if has_routes():
-            self.routes = routes or Routes(self.plain_route, {})
-            # A number, because compilers would trace the search for it.
-            self.early_rows = self.routes.early_rows
+        self.cfg, self.route = cfg, plain_route(cfg)
         self.tok_emb = nn.Embedding(cfg.vocab_size, cfg.model_dim)
-        self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.num_layers))
-        if has_routes():
-            self.late_controls = nn.ModuleList(controls_alone(cfg) for _ in range(self.routes.control_sets))
+        self.add_blocks()
         if cfg.unet_skips:
             self.add_skip_rows("skip_weights", 1.0)
         self.lm_head = None if cfg.tie_embeddings else CastedLinear(cfg.model_dim, cfg.vocab_size, zero_init=True)
@@ -193,33 +179,30 @@ class GPT(nn.Module):
         self.piece_tokens = 0  # most tokens of a document that see each other, if attention stops at a document's end
         self.separators: tuple[Callable[..., Any], ...] = ()  # the functions that make it stop there
 
+    def add_blocks(self) -> None:
+        """Add the blocks, which are visited in the order of `route`."""
+        self.blocks = nn.ModuleList(Block(self.cfg) for _ in range(self.cfg.num_layers))
+
     def add_skip_rows(self, name: str, value: float) -> None:
-        """Add the parameter `name` `[joins, d]`, a row for every row of the routes' joins, filled with `value`."""
-        early = self.early_rows if has_routes() else count_rows(self.plain_route)
-        self.register_parameter(name, nn.Parameter(torch.full((early, self.cfg.model_dim), value)))
-        if has_routes() and self.routes.late_rows_apart and early < self.routes.skip_rows:
-            # Without a gradient until the loop is on, so that Adam leaves it alone.
-            late = nn.Parameter(torch.full((self.routes.skip_rows - early, self.cfg.model_dim), value))
-            self.register_parameter(f"late_{name}", late)
+        """Add the parameter `name` `[joins, d]`, a row for every join of the route, filled with `value`."""
+        self.register_parameter(name, nn.Parameter(torch.full((count_rows(self.route), self.cfg.model_dim), value)))
 
     def skip_row(self, name: str, row: int) -> Tensor:
         """Return a row `[d]` of a parameter that `add_skip_rows` added."""
-        if has_routes() and self.routes.late_rows_apart and row >= self.early_rows:
-            return getattr(self, f"late_{name}")[row - self.early_rows]
         return getattr(self, name)[row]
 
     @property
     def controls(self) -> list[Block]:
-        """Return the modules whose control vectors, norms and hooks the visits use: the blocks, and those beyond."""
-        return [*self.blocks, *self.late_controls] if has_routes() else [*self.blocks]
+        """Return the modules whose control vectors, norms and hooks the visits use."""
+        return [*self.blocks]
+
+    def route_when(self, active: Sequence[str]) -> Route:
+        """Return the order of the blocks while the late switches `active` are on."""
+        return self.route
 
     def run_block(self, x: State, context: Context, *weights: Tensor) -> State:
         """Return the stream after the block of `context.visit`. `weights` are those of the stream for the block."""
-        visit = context.visit
-        block = self.blocks[visit.block]
-        if not has_routes() or visit.controls is None:
-            return block(x, context, *weights)
-        return self.controls[visit.controls](x, context._replace(layer=block), *weights)
+        return self.blocks[context.visit.block](x, context, *weights)
 
     def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the mean cross-entropy in nats per token (float32) of `target_ids` `[B, T]` given `input_ids`."""
@@ -260,9 +243,9 @@ class GPT(nn.Module):
 
     def softcap(self, logits: Tensor) -> Tensor:
         """Return the logits `[..., V]` that probabilities are made of, given raw ones."""
-        for edit in self.before_cap if is_used("before_cap") else ():
+        for edit in self.before_cap:
             logits = edit(self, logits)
-        return (self.cap if is_used("cap") else capped)(logits, self.cfg.logit_softcap)
+        return self.cap(logits, self.cfg.logit_softcap)
 
     def hidden(self, input_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
         """Return the normalised output of the last block, `[B, T, d]`."""
@@ -278,11 +261,11 @@ class GPT(nn.Module):
         x: State = self.stream_start(input_ids)
         cos, sin = self.turns(self, input_ids, x)
         shared: dict[str, Tensor] = {}
-        for name, term in self.shared_terms.items() if is_used("shared_terms") else ():
+        for name, term in self.shared_terms.items():
             shared[name] = term(input_ids)
         context = Context(input_ids, x, cos, sin, shared, active)
         stored: dict[int, State] = {}
-        for i, visit in enumerate(self.routes.when(active) if has_routes() else self.plain_route):
+        for i, visit in enumerate(self.route_when(active)):
             # An output is joined once, so it is not kept any longer.
             skip = None if visit.joins is None else stored.pop(visit.joins)
             x = self.stream.visit(self, x, skip, context._replace(visit=visit))
@@ -293,9 +276,9 @@ class GPT(nn.Module):
     def stream_start(self, input_ids: Tensor) -> Tensor:
         """Return the residual stream before the first block, `[B, T, d]`."""
         x = self.tok_emb(input_ids)
-        for edit in in_order(self.before_norm) if is_used("before_norm") else ():
+        for edit in in_order(self.before_norm):
             x = edit(x, input_ids)
         x = self.embed_norm(x)
-        for edit in in_order(self.after_norm) if is_used("after_norm") else ():
+        for edit in in_order(self.after_norm):
             x = edit(x, input_ids)
         return x

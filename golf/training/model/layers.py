@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from golf.questions import has_techniques, is_used
 from golf.training.model.eager_cpu import eager_relu_squared, eager_rms_norm, suits_eager_cpu
 from golf.training.model.route import Visit
 
@@ -32,7 +31,7 @@ class RMSNorm:
     def __call__(self, x: Tensor) -> Tensor:
         y = rms_norm(x, self.eps)
         # A factor of 1 would be one more operation in every norm of the graph.
-        if has_techniques() and self.factor != 1.0:
+        if self.factor != 1.0:
             y = y * self.factor
         return y
 
@@ -60,7 +59,7 @@ class CastedLinear(nn.Linear):
     def edited_weight(self, active: tuple[str, ...]) -> Tensor:
         """Return the weight `[out, in]` after the edits of techniques."""
         weight: Tensor = self.weight
-        for edit in self.weight_edits if is_used("weight_edits") else ():
+        for edit in self.weight_edits:
             weight = edit(weight, active)
         return weight
 

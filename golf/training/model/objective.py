@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from golf.errors import GolfError
-from golf.questions import proves
 from golf.settings.config import Config
 from golf.training.model.gpt import GPT
 
@@ -40,14 +39,14 @@ Term = Callable[[Pass], Tensor]  # scalar that is added to the mean of the nats
 Weigh = Callable[[Pass], Tensor]  # weights of the tokens, [B, T]; no gradient flows through them
 
 
-def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
-    """Return the class of a model that minimises what `techniques` say. Raises `GolfError` for two weights."""
+def trained_with(techniques: Sequence[Any], cfg: Config, kind: type[GPT] = GPT) -> type[GPT]:
+    """Return a class over `kind` that minimises what `techniques` say. Raises `GolfError` for two weights of tokens."""
     terms = [term for technique in techniques for term in technique.training_terms(cfg)]
     weights = [weigh for technique in techniques if (weigh := technique.token_weights(cfg)) is not None]
     if len(weights) > 1:
         raise GolfError("Two techniques weigh the tokens of the training loss: drop one of them.")
 
-    class TrainedGPT(GPT):
+    class TrainedGPT(kind):  # type: ignore[misc, valid-type]
         """A GPT whose call returns what training minimises, and leaves the mean of the nats in `mean_nats`.
 
         Techniques put modules into `training_only` that no score reads. They are trained and saved in checkpoints.
@@ -66,7 +65,7 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
 
         def forward(self, input_ids: Tensor, target_ids: Tensor, active: tuple[str, ...] | None = None) -> Tensor:
             """Return Σ w·nats / Σ w over the tokens plus the terms, a float32 scalar; in eval mode the mean nats."""
-            if proves() and not self.training:
+            if not self.training:
                 return self.token_losses(input_ids, target_ids, active).mean()
             hidden, shared = self.passed(input_ids, active)
             # Once for the nats and the terms: the head is a quarter of a small model's operations.
@@ -78,12 +77,12 @@ def trained_with(techniques: Sequence[Any], cfg: Config) -> type[GPT]:
             for weigh in weights:
                 weight = weigh(done).detach()
                 # A column or a number would be broadcast, and the mean would be wrong.
-                if proves() and weight.shape != nats.shape:
+                if weight.shape != nats.shape:
                     raise GolfError(f"token_weights returns {list(weight.shape)}: return a weight a token, [B, T].")
                 loss = (weight * nats).sum() / weight.sum()
             for term in terms:
                 added = term(done)
-                if proves() and (added is None or (isinstance(added, Tensor) and added.ndim)):
+                if added is None or (isinstance(added, Tensor) and added.ndim):
                     returned = f"a tensor of shape {list(added.shape)}" if added is not None else "nothing"
                     raise GolfError(f"A term of training_terms returns {returned}: return a scalar, such as a mean.")
                 loss = loss + added

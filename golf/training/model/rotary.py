@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from golf.questions import has_techniques
-
 
 @dataclass(frozen=True)
 class Rotary:
@@ -37,7 +35,7 @@ class Rotary:
         """Return the base for sequences of `seq_len` tokens."""
         length = self.seq_len or seq_len
         # With two channels there is one frequency, base^0, and the exponent below would divide by zero.
-        if not has_techniques() or self.reference_len is None or length <= self.reference_len or self.dims == 2:
+        if self.reference_len is None or length <= self.reference_len or self.dims == 2:
             return self.base
         return self.base * (length / self.reference_len) ** (self.dims / (self.dims - 2))
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from golf.errors import GolfError
-from golf.questions import proves
 
 RECORD = "_slots_set"  # attribute of a module while its model is built: (slot, field) → `Setting`
 
@@ -25,18 +24,17 @@ def set_slot(owner: nn.Module, slot: str, value: Any, by: str) -> None:
 
     Raises `GolfError` if another technique has set it, or a part of the module that it holds.
     """
-    if proves():
-        held = getattr(owner, slot)
-        parts = held.modules() if isinstance(held, nn.Module) else ()
-        # Replacing a module would also take away what other techniques have set within it.
-        lost = [setting for part in parts for setting in part.__dict__.get(RECORD, {}).values()]
-        _record(owner, slot, "", Setting(value, by), lost)
+    held = getattr(owner, slot)
+    parts = held.modules() if isinstance(held, nn.Module) else ()
+    # Replacing a module would also take away what other techniques have set within it.
+    lost = [setting for part in parts for setting in part.__dict__.get(RECORD, {}).values()]
+    _record(owner, slot, "", Setting(value, by), lost)
     setattr(owner, slot, value)
 
 
 def set_fields(owner: nn.Module, slot: str, by: str, **values: Any) -> None:
     """Set fields of the frozen dataclass that `slot` of `owner` holds. Techniques may set different fields of it."""
-    for name, value in values.items() if proves() else ():
+    for name, value in values.items():
         _record(owner, slot, name, Setting(value, by), [])
     setattr(owner, slot, dataclasses.replace(getattr(owner, slot), **values))
 

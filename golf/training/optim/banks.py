@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from golf.questions import proves
 from golf.training.optim.matrices import RowCounts, row_blocks
 
 
@@ -43,7 +42,7 @@ class Bank:
         """Copy in gradients that replaced the views, for instance after `param.grad = …`."""
         for param, value, grad in zip(self.params, self._value_views, self._grad_views, strict=True):
             # `model.to(device)` gives a parameter new memory, and updates of the bank would no longer reach it.
-            if proves() and param.data_ptr() != value.data_ptr():
+            if param.data_ptr() != value.data_ptr():
                 raise RuntimeError("A parameter was moved after its optimizer was built: build the optimizer last.")
             # Without a gradient of this pass the view may still hold that of an earlier one.
             if param.grad is None:

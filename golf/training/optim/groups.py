@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from golf.errors import GolfError
-from golf.questions import has_techniques
 from golf.settings.config import Config, OptimConfig, changes_steps, techniques
 from golf.training.model.layers import embed_dtype
 from golf.training.optim.adam import Adam, AdamWithMoments
@@ -30,7 +29,7 @@ def group_of(name: str, param: torch.Tensor, selected: Sequence[Any] = ()) -> st
 
     `selected` are the techniques of the run. They name the groups of their own parameters.
     """
-    for technique in selected if has_techniques() else ():
+    for technique in selected:
         if group := technique.group_of(name):
             return str(group)
     if name == "tok_emb.weight":

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from golf.errors import GolfError
-from golf.questions import proves
 
 RowCounts = Mapping[nn.Parameter, Sequence[int]]
 
@@ -69,7 +68,7 @@ def declared_row_counts(model: nn.Module) -> dict[nn.Parameter, list[int]]:
             if name in module._buffers:
                 continue
             param = module.get_parameter(name)
-            if proves() and (sum(rows) != param.shape[0] or min(rows) < 1):
+            if sum(rows) != param.shape[0] or min(rows) < 1:
                 raise GolfError(
                     f"separate_rows of {path} cuts {name} {tuple(param.shape)} into {list(rows)} rows: "
                     f"they have to add up to {param.shape[0]}."

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from golf.errors import GolfError
-from golf.questions import proves
 from golf.settings.config import Config
 from golf.training.optim.muon import (
     Apply,
@@ -138,9 +137,9 @@ def _checked(update: Tensor, grads: Tensor, state: State, kept: Collection[Tenso
 
     So does a tensor of the `state` that is not among the `kept` ones, because the next step would not have it.
     """
-    if proves() and any(all(tensor is not other for other in kept) for tensor in state.values()):
+    if any(all(tensor is not other for other in kept) for tensor in state.values()):
         raise GolfError("A rule for matrices assigned state[...], which is lost: change its tensors in place (copy_).")
-    if proves() and getattr(update, "shape", None) != grads.shape:
+    if getattr(update, "shape", None) != grads.shape:
         returned = f"an update {list(update.shape)}" if isinstance(update, Tensor) else f"a {type(update).__name__}"
         shapes = f"{returned} for gradients {list(grads.shape)}"
         raise GolfError(f"A rule for matrices returned {shapes}: return one of that shape.")

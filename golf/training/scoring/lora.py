@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from golf.errors import GolfError
-from golf.questions import has_routes
 from golf.settings.scoring_config import TTTConfig
 from golf.training.model.gpt import GPT, Block
 
@@ -69,8 +68,7 @@ class BatchLoRA(nn.Module):
     def _slots(self, model: GPT) -> list[tuple[int, int]]:
         """Return the blocks with factors as (index, occurrence)."""
         if self.per_application:
-            route = model.routes.when(model.active_in_scoring) if has_routes() else model.plain_route
-            return [(visit.block, visit.occurrence) for visit in route]
+            return [(visit.block, visit.occurrence) for visit in model.route_when(model.active_in_scoring)]
         return [(number, 0) for number in range(len(model.blocks))]
 
     def _new(self, in_features: int, out_features: int, generator: torch.Generator) -> LowRank:
@@ -111,8 +109,7 @@ class BatchLoRA(nn.Module):
             if self.per_application:
                 handles.append(block.register_forward_pre_hook(self._enter))
             for target in _block_targets(self.ttt):
-                further = block.further_mlps if has_routes() and target == "mlp" else ()
-                for place in (block.get_submodule(PLACES[target]), *further):
+                for place in block.mlps() if target == "mlp" else [block.get_submodule(PLACES[target])]:
                     handles.append(place.register_forward_hook(self._add(number, target)))
         return handles
 

@@ -10,7 +10,6 @@ import torch
 
 from golf.artifact.quant.formats import Tensors
 from golf.bits import Score
-from golf.questions import proves
 from golf.settings.config import Config, changes_score, eval_seq_len, ttt_recipe
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.model.build import build_scored_model, compile_for_scoring
@@ -46,7 +45,7 @@ class Scorer:
             self.model.piece_tokens = self.seq_len
         self.model.rotary.keep(self.seq_len, like=self.model.tok_emb.weight)
         self.token_losses = compile_for_scoring(self.model, cfg.launch)
-        if proves() and cfg.eval.ttt.method == "lora":
+        if cfg.eval.ttt.method == "lora":
             # Called for its error alone: a model without such layers is refused before the training, not after it.
             check_adapted(self.model, cfg.eval.ttt)
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from golf.bits import STANDARD, Score, bits_per_byte
-from golf.questions import listens
 from golf.training.ranks import Ranks
 from golf.training.scoring.windows import Batch
 
@@ -53,7 +52,7 @@ class Tally:
         counted = indices[scored]
         self.scored += counted.size
         self.bytes += int(self.target_bytes[counted].sum(dtype=np.int64))
-        if listens(self.observe):
+        if self.observe is not None:
             self.observe(counted, losses.detach().cpu().double().numpy()[scored])
 
     def batch_nats(self, losses_at: Callable[..., Tensor], batch: Batch) -> Tensor:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from torch import Tensor
 
 from golf.errors import GolfError
-from golf.questions import proves
 from golf.registry import CHANGES_LOSS as CHANGES_LOSS
 from golf.registry import CHANGES_ORDER as CHANGES_ORDER
 from golf.registry import CHANGES_SCORE as CHANGES_SCORE
@@ -207,10 +206,9 @@ def technique(name: str) -> Callable[[Kind], Kind]:
 
     def register(kind: Kind) -> Kind:
         kind.name = name
-        if proves():
-            refuse_unused_seams(kind)
-            for seam in RETURNING & vars(kind).keys():
-                setattr(kind, seam, returning(getattr(kind, seam), name))
+        refuse_unused_seams(kind)
+        for seam in RETURNING & vars(kind).keys():
+            setattr(kind, seam, returning(getattr(kind, seam), name))
         # The settings' schema looks techniques up by name, so that it imports none of them.
         TECHNIQUE_TYPES[name] = kind
         return kind

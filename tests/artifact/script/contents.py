@@ -18,15 +18,14 @@ ON_H100 = [
     *("model.compute_dtype=bf16", "optim.muon_dtype=bf16", "eval.dtype=bf16", "data=fineweb_sp1024"),
 ]
 ALWAYS = {"torch", "numpy", "sentencepiece"}
-PACKED = re.compile(r"b85decode\('([^']*)'\)")
 CODEC_PACKAGES = {"zlib": set(), "lzma": set(), "zstd": {"zstandard"}}
 
 
-def unwrapped(script: str) -> str:
-    """Return the program inside a script that `wrapped` made."""
-    match = PACKED.search(script)
-    assert match
-    return bz2.decompress(base64.b85decode(match[1])).decode()
+def unwrapped(script: bytes) -> str:
+    """Return the program inside a script that `wrapped` made, as Python itself reads it."""
+    calls = (node for node in ast.walk(ast.parse(script)) if isinstance(node, ast.Call))
+    (call,) = (node for node in calls if ast.unparse(node.func) == "bz2.decompress")
+    return bz2.decompress(eval(ast.unparse(call.args[0]), {"base64": base64})).decode()
 
 
 def assert_only_what_is_selected(cfg: Config, found: Bundle) -> None:

@@ -30,7 +30,7 @@ def test_code_bytes_are_the_scripts_and_are_remembered(remembered: Path, tiny: O
     # `ortho_init` is applied last: the order of the techniques, not that of the alphabet, decides on some bytes.
     exact = compose([*tiny_overrides(tiny), "rules.code_bytes=exact", "tech=[ortho_init,smear]"])
     size = code_bytes(exact)
-    assert size == len(Bundle(exact).wrapped.encode())
+    assert size == len(Bundle(exact).wrapped)
     (known,) = (file for file in remembered.iterdir() if "-" not in file.name)
     assert known.read_text() == str(size)
     known.write_text("12345")

@@ -22,7 +22,7 @@ script.__file__ = "train_gpt.py"
 sys.modules["script"] = script
 exec(compile(sys.stdin.read(), "script", "exec"), vars(script))
 functions = [f for f in vars(script).values() if isinstance(f, types.FunctionType)]
-(kernel_module,) = [f for f in functions if "linecache" in f.__code__.co_names]
+(kernel_module,) = [f for f in functions if "exec" in f.__code__.co_consts]  # names of globals are short ones
 import torch
 logits, targets = torch.randn(3, 50, requires_grad=True), torch.tensor([0, 7, 49])
 losses = kernel_module("triton_loss").fused_losses(logits, targets, 30.0)

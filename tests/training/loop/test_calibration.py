@@ -140,7 +140,8 @@ def test_it_stops_where_the_next_batch_would_not_end_in_time(tiny: OwnDataset) -
 def test_its_model_is_built_before_the_clock_and_as_text_asks(tiny: OwnDataset) -> None:
     packed = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
     state = build_state(config(tiny, *packed, "quant.calibration.text=windows"), Ranks())
-    assert state.model.separators and not state.calibration_model.separators
+    calibrated = state.calibration_model
+    assert state.model.separators and calibrated is not None and not calibrated.separators
     assert build_state(compose(tiny_overrides(tiny)), Ranks()).calibration_model is None
 
 

@@ -268,7 +268,7 @@ def test_rows_that_are_used_before_a_switch_are_used(tiny_cfg: Config) -> None:
         source = "planted"
 
         def edit_model(self, model: GPT, cfg: Config) -> None:
-            model.routes = Routes(SHORT, {})
+            model.route = SHORT
 
     cfg = with_techniques(tiny_cfg, Shortcut())
     assert RandomPasses(cfg).unused() == []

@@ -54,7 +54,7 @@ def looped_model(stack: str) -> GPT:
 @pytest.mark.parametrize("stack", STACKS)
 def test_sliding_windows_run_all_passes(stack: str) -> None:
     model, tokens, observed = looped_model(stack), small_tokens(50), Observed()
-    assert [visit.block for visit in model.routes.when(model.active_in_scoring)] == ALL_PASSES
+    assert [visit.block for visit in model.route_when(model.active_in_scoring)] == ALL_PASSES
     score_sliding(
         compiled_losses_at(model, "off"),
         small_tally(tokens, observe=observed),

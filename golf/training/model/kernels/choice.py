@@ -10,7 +10,7 @@ import linecache
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +38,8 @@ def kernel_module(name: str) -> ModuleType:
     if name not in sys.modules:
         text, module = KERNEL_TEXTS[name], ModuleType(name)
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        exec(compile(text, name, "exec"), vars(module))
+        # As a function, because a minifier renames no global beside the name `exec`.
+        FunctionType(compile(text, name, "exec"), module.__dict__)()
         # Here at last, so that a failed import is tried anew and fails with the same reason.
         sys.modules[name] = module
     return sys.modules[name]
