@@ -52,6 +52,7 @@ from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from golf.errors import GolfError  # noqa: E402
+from golf.exits import EXIT_INTERRUPTED, EXIT_NOT_OK, EXIT_USAGE, exit_status  # noqa: E402
 from golf.files import DISK_REFUSES, disk_error  # noqa: E402
 from golf.run.code import about_change, code_of_run  # noqa: E402
 from golf.run.folder import RunFolder, finished_run, runs_root  # noqa: E402
@@ -79,7 +80,6 @@ SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "ev
 # Hydra accepts long flags shortened.
 MULTIRUN = re.compile(r"-m|--m\w*")
 UNTIL = re.compile(r"\+*sweep\.until=['\"]?decided['\"]?")
-EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
 SAME_COMMAND_FINISHES = "The same command packs and scores the trained weights; launch.fresh=true trains again."
 SAME_COMMAND_RESUMES = "The same command goes on from the last checkpoint; launch.fresh=true starts over."
@@ -247,6 +247,4 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
 
 
 if __name__ == "__main__":
-    from golf.commands.cli import exit_status
-
     sys.exit(exit_status(command_line))
