@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from golf.training.ranks import Ranks
 
 
+def _plan_lines(cfg: Config) -> list[str]:
+    from golf.plan.lines import lines_before_run
+
+    return lines_before_run(cfg)
+
+
 def _code_bytes(cfg: Config) -> int:
     from golf.artifact.script.code_bytes import code_bytes
 
@@ -51,6 +57,6 @@ def _mirrored(folder: RunFolder, track: TrackConfig) -> AbstractContextManager[N
 
 def fill_in() -> None:
     """Let runs of this process use the products that are here. `golf/__init__.py` calls it."""
-    SERVICES.code_bytes = _code_bytes
+    SERVICES.plan_lines, SERVICES.code_bytes = _plan_lines, _code_bytes
     SERVICES.prove, SERVICES.prove_trained = _prove, _prove_trained
     SERVICES.check_tracker, SERVICES.mirrored = _check_tracker, _mirrored

@@ -31,7 +31,7 @@ HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}
 WITHOUT_TORCH = [
     *("golf.bits", "golf.challenge", "golf.files", "golf.settings.composition", "golf.foreign.env_vars"),
     *("golf.run.folder", "golf.run.identity", "golf.run.result", "golf.run.locks", "golf.run.difference"),
-    *("golf.run.curves", "golf.report.summary", "golf.report.results", "golf.report.ledger", "golf.report.board_file"),
+    *("golf.run.curves", "golf.run.summary", "golf.report.results", "golf.report.ledger", "golf.report.board_file"),
     *("golf.foreign.folder_reader", "golf.foreign.import_store", "golf.foreign.import_tables"),
     *("golf.jobs.sweep.jobs", "golf.jobs.sweep.record"),
 ]

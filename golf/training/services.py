@@ -25,6 +25,8 @@ NOT_PROVED = "no proofs are here, so nobody has shown that what is selected acts
 class Services:
     """Functions that a run calls. One that is None belongs to a product that is not here."""
 
+    # Lines that say before a run what it will need and give. Raises `GolfError` if no script can be made of it.
+    plan_lines: Callable[[Config], list[str]] | None = None
     # Bytes of the script that a submission would contain. Making it takes seconds.
     code_bytes: Callable[[Config], int] | None = None
     # This rank's share of the proofs, before the clock and of the trained weights: a sentence for each failure.

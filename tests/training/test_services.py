@@ -5,8 +5,8 @@ import pytest
 from golf.errors import GolfError
 from golf.jobs.launch.launcher import train_and_score
 from golf.jobs.launch.preflight import check_inputs
-from golf.report.summary import print_result
 from golf.run.result import OK
+from golf.run.summary import print_result
 from golf.training import services
 from golf.training.services import NOT_PROVED, UNKNOWN_CODE, Services, code_bytes
 from tests.support import OwnDataset, compose, tiny_overrides

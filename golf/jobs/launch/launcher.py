@@ -10,9 +10,9 @@ from dataclasses import replace
 from golf.errors import GolfError
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs, check_machine, check_runs_root
+from golf.jobs.launch.shares import Share, own_share, shares
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
-from golf.jobs.sweep.shares import Share, own_share, shares
 from golf.run.attempts import at_work, is_at_work, next_attempt
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
