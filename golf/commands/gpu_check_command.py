@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 from golf.paths import ROOT
+from golf.words import counted
 
 if TYPE_CHECKING:
     import torch
@@ -172,7 +173,7 @@ def _presets(
     """Report a row for each preset that begins before the time `end`; tell whether all of those are in order."""
     from golf.commands.gpu_presets import HEADER, measure_preset
 
-    report.add("", f"{steps} steps of each preset, before its late switches:", "", *HEADER)
+    report.add("", f"{counted(steps, 'step')} of each preset, before its late switches:", "", *HEADER)
     found = []
     for preset in presets:
         if time.monotonic() < end:
