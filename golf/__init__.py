@@ -20,6 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from golf.idea_folders import load_ideas
+from golf.products import fill_in
 from golf.registry import load_techniques_with
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ __all__ = sorted(_MODULE_OF)
 # The registry lies below the techniques and must not import them, so it is told here where they are.
 load_techniques_with(load_ideas)
 load_techniques_with(lambda: importlib.import_module("golf.training.techniques"))
+# Likewise the core must not import the products beside it.
+fill_in()
 
 
 def __getattr__(name: str) -> Any:

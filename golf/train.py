@@ -52,6 +52,7 @@ from hydra.core.hydra_config import HydraConfig  # noqa: E402
 from omegaconf import DictConfig  # noqa: E402
 
 from golf.errors import GolfError  # noqa: E402
+from golf.exits import EXIT_INTERRUPTED, EXIT_NOT_OK, EXIT_USAGE, exit_status  # noqa: E402
 from golf.files import DISK_REFUSES, disk_error  # noqa: E402
 from golf.run.code import about_change, code_of_run  # noqa: E402
 from golf.run.folder import RunFolder, finished_run, runs_root  # noqa: E402
@@ -69,17 +70,17 @@ from golf.settings.composition import (  # noqa: E402
 )
 from golf.settings.mistakes import explain, flags_first  # noqa: E402
 from golf.settings.usage import DRY_RUN  # noqa: E402
+from golf.training.services import SERVICES  # noqa: E402
 from golf.words import outlive_readers  # noqa: E402
 
 if TYPE_CHECKING:
-    from golf.jobs.sweep.batch import Row
+    from golf.run.sweeps import Row
     from golf.settings.config import Config
 
 SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "eval", "budget", "rules", "scale")
 # Hydra accepts long flags shortened.
 MULTIRUN = re.compile(r"-m|--m\w*")
 UNTIL = re.compile(r"\+*sweep\.until=['\"]?decided['\"]?")
-EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
 SAME_COMMAND_FINISHES = "The same command packs and scores the trained weights; launch.fresh=true trains again."
 SAME_COMMAND_RESUMES = "The same command goes on from the last checkpoint; launch.fresh=true starts over."
@@ -101,9 +102,9 @@ class Task:
     def __call__(self, node: DictConfig) -> None:
         """Run the job of a command for a single run. The jobs of a sweep are run by golf's launcher."""
         from golf.jobs.launch.launcher import start
-        from golf.jobs.sweep.batch import Row
-        from golf.report.summary import print_result
         from golf.run.attempts import sound_steps
+        from golf.run.summary import print_result
+        from golf.run.sweeps import Row
 
         overrides = list(HydraConfig.get().overrides.task)
         try:
@@ -134,8 +135,7 @@ class Task:
 def plan(node: DictConfig) -> Config:
     """Print the plan of one run and return its configuration. Raises `GolfError` for a run that cannot start here."""
     from golf.jobs.launch.launcher import check_start
-    from golf.plan.lines import lines_before_run
-    from golf.report.summary import print_plan
+    from golf.run.summary import print_plan
     from golf.settings.overruled import replaced_by_scale
 
     cfg, remarks = settled_config(node)
@@ -146,7 +146,7 @@ def plan(node: DictConfig) -> Config:
         remarks.append(f"note: {_finished_before(*done)}")
     shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
     remarks += replaced_by_scale(HydraConfig.get().overrides.task, cfg)
-    print_plan(cfg, shown, [*remarks, *lines_before_run(cfg)])
+    print_plan(cfg, shown, [*remarks, *(SERVICES.plan_lines(cfg) if SERVICES.plan_lines else [])])
     return cfg
 
 
@@ -195,7 +195,7 @@ def command_line() -> int:
 
 def _run_all(overrides: list[str]) -> int:
     """Let Hydra run the jobs of `sys.argv`, show the table of several, and return the exit status."""
-    from golf.jobs.sweep.record import discard_unused, sweep_folder, sweep_name
+    from golf.run.sweeps import discard_unused, sweep_folder, sweep_name
 
     name = sweep_name(sweep_label(overrides), overrides)
     # conf/config.yaml takes Hydra's folder from this variable.
@@ -247,6 +247,4 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
 
 
 if __name__ == "__main__":
-    from golf.commands.cli import exit_status
-
     sys.exit(exit_status(command_line))

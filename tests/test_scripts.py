@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench import gpu_check, gpu_measurement, gpu_ranks
-from bench.gpu_check import PRESETS
-from bench.gpu_presets import Measured
-from golf.commands import gpu_check_command
+from golf.commands import gpu_check_command, gpu_measurement, gpu_ranks
+from golf.commands.gpu_check_command import PRESETS
+from golf.commands.gpu_presets import Measured
 from golf.errors import GolfError
 from golf.training.data.own_text import OwnDataset
 from golf.training.model.documents import PieceAttention
@@ -104,11 +103,11 @@ def test_the_first_hour_on_a_gpu_is_rehearsed_on_a_cpu(tiny: OwnDataset, runs: P
 def test_a_preset_that_fails_costs_its_row_and_none_begins_too_late(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = gpu_check.Report(tmp_path / "report.md")
+    report = gpu_check_command.Report(tmp_path / "report.md")
     assert all((ROOT / f"conf/experiment/{preset}.yaml").is_file() for preset in PRESETS)
     presets, cpu = ["no_such_one", "naive_baseline"], torch.device("cpu")
-    assert not gpu_check._presets(presets[:1], [], cpu, 1, time.monotonic() + 60, report)
-    assert gpu_check._presets(presets, [], cpu, 1, time.monotonic(), report)
+    assert not gpu_check_command._presets(presets[:1], [], cpu, 1, time.monotonic() + 60, report)
+    assert gpu_check_command._presets(presets, [], cpu, 1, time.monotonic(), report)
     text = (tmp_path / "report.md").read_text()
     assert text == capsys.readouterr().out
     assert "| no_such_one | 0.0 |  |  |  | nan | NO: GolfError: experiment=no_such_one does not exist" in text

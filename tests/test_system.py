@@ -21,7 +21,7 @@ from golf.commands import doctor_gpus, doctor_storage
 from golf.commands.diagnosis import NOTE, OK
 from golf.errors import GolfError
 from golf.jobs.launch.preflight import check_inputs
-from golf.jobs.sweep.shares import shares
+from golf.jobs.launch.shares import shares
 from golf.jobs.track.companion import descendants
 from golf.settings import hardware
 from golf.settings.composition import compose

@@ -24,7 +24,6 @@ TWO_OR_MORE = {
     "foreign/run_audit.py": "runs",
     "foreign/submitted_runs.py": "runs",
     "plan/gpu_plan.py": "ranks",
-    "plan/memory.py": "ranks",
     "plan/probe.py": "steps ranks",
     "report/board_server.py": "runs",
     "report/comparison.py": "runs seeds",
@@ -39,6 +38,7 @@ TWO_OR_MORE = {
     "submission/rehearsal.py": "lines",
     "submission/runs.py": "variants",
     "training/loop/warmup.py": "steps",
+    "training/memory.py": "ranks",
     "training/ranks.py": "ranks",
 }
 

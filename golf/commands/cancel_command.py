@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     from golf.jobs.cluster.status import find_record
     from golf.jobs.cluster.submit import read_submitted
     from golf.jobs.cluster.waves import waves_sent
-    from golf.jobs.sweep.record import sweep_folder
+    from golf.run.sweeps import sweep_folder
 
     record = find_record(args.sweep)
     sent = [job for _, job in read_submitted(sweep_folder(record.name) / "submitted.jsonl")]

@@ -70,7 +70,7 @@ def _records(args: argparse.Namespace) -> list[dict]:
 
 def _show(entries: list[Entry], summary: list[str], *, by_submission: bool) -> None:
     from golf.foreign.import_tables import counts, fault_lines, table
-    from golf.report.summary import PLAIN_WIDTH
+    from golf.run.summary import PLAIN_WIDTH
     from golf.words import text_width
 
     lines = [

@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     from golf.jobs.cluster.show import status_table
     from golf.jobs.cluster.status import find_record, sweep_status
     from golf.jobs.cluster.waves import about_waves
-    from golf.report.summary import console
+    from golf.run.summary import console
 
     if args.sweep is None:
         return _list_sweeps()
@@ -36,8 +36,8 @@ def _watch(name: str) -> int:
 
     from golf.jobs.cluster.show import status_table
     from golf.jobs.cluster.status import NOT_STARTED, find_record, is_at_work, sweep_status
-    from golf.report.summary import console
     from golf.run.result import OK
+    from golf.run.summary import console
 
     idle = 0
     with Live(console=console(), auto_refresh=False) as live:

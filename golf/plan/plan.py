@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from golf.artifact.script.code_bytes import code_bytes
 from golf.challenge import RECORD_STEPS
 from golf.errors import GolfError
 from golf.plan.artifact_size import ArtifactSize, Interval, artifact_size
@@ -21,6 +20,7 @@ from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
 from golf.settings.config import Config, mean_batch_tokens
 from golf.training.model.build import shapeless_model
+from golf.training.services import code_bytes
 
 STEPS_LOG_SD = 0.5  # standard deviation of log steps if no finished run tells the time of a step
 CLASSES = ("embed", "attn", "mlp", "other", "control")

@@ -8,7 +8,6 @@ import torch
 
 from golf.errors import GolfError
 from golf.plan.artifact_size import Interval
-from golf.plan.memory import check_memory
 from golf.plan.seconds import StepTime
 from golf.run.environment import machine_kind
 from golf.settings.config import Config, world_size
@@ -16,6 +15,7 @@ from golf.settings.hardware import cpu_cores, require_device
 from golf.training.loop.pace import time_steps
 from golf.training.loop.run_parts import set_up_torch
 from golf.training.loop.state import build_state
+from golf.training.memory import check_memory
 from golf.training.ranks import join_ranks
 
 STEPS = 20

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
 from golf.plan.history import FinishedRun
 from golf.plan.machines import Machine
 from golf.plan.plan import Plan, make_plan
 from golf.settings.composition import compose
 from golf.settings.config import Config
+from golf.training.services import code_bytes
 from golf.words import listed
 
 RANGE = 8.0  # ratio of the ends of the search to the present value

@@ -19,11 +19,11 @@ from golf.report.rows import RunRow
 from golf.report.sequential import SequentialPlan
 from golf.report.statistics import luck_of_the_best, smallest_difference
 from golf.report.study import SEEDS_ADDED, Study, read_study
-from golf.report.summary import console
 from golf.report.table import Column, Table, as_text, render
 from golf.report.variants import Variant
 from golf.run.identity import variant_id
 from golf.run.result import Result
+from golf.run.summary import console
 from golf.settings.config import RulesConfig
 from golf.words import text_width
 from tests.report.runs import (

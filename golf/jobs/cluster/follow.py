@@ -10,7 +10,8 @@ from golf.errors import GolfError
 from golf.jobs.cluster.ending import FAILED, LOST
 from golf.jobs.cluster.status import NOT_STARTED, UNKNOWN, WAITING, sweep_status
 from golf.jobs.sweep.jobs import RUNNING, STOPPED
-from golf.jobs.sweep.record import read_record, sweep_folder
+from golf.jobs.sweep.record import read_record
+from golf.run.sweeps import sweep_folder
 
 REFRESH_SECONDS = 15  # Slurm serves many users: one question about a sweep in this time
 WITHOUT_RESULT = (RUNNING, WAITING, STOPPED, NOT_STARTED, UNKNOWN, FAILED, LOST)

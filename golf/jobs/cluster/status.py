@@ -15,13 +15,14 @@ from golf.jobs.cluster.ending import ending, last_words
 from golf.jobs.cluster.queue import PENDING, JobState, job_states
 from golf.jobs.cluster.submit import read_submitted
 from golf.jobs.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
-from golf.jobs.sweep.record import SweepRecord, read_record, sweep_folder, sweep_lock_name
+from golf.jobs.sweep.record import SweepRecord, read_record
 from golf.report.rows import UNREADABLE
 from golf.report.store import find_record as find_any_record
 from golf.report.store import sweep_names
 from golf.run.folder import NOT_SCORED, find_run, finished_run, runs_root
 from golf.run.locks import is_locked
 from golf.run.result import FINAL
+from golf.run.sweeps import sweep_folder, sweep_lock_name
 
 WAITING, NOT_STARTED, UNKNOWN = "waiting", "not started", "unknown"
 

@@ -19,10 +19,11 @@ from golf.jobs.cluster.queue import job_states
 from golf.jobs.cluster.snapshot import take_snapshot
 from golf.jobs.cluster.unrecorded import note_sending, note_sent, unrecorded_jobs
 from golf.jobs.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
-from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
+from golf.jobs.sweep.record import extended, make_record, read_record, write_record
 from golf.paths import import_variables
 from golf.run.folder import runs_root
 from golf.run.locks import Lock, try_lock
+from golf.run.sweeps import sweep_folder
 from golf.settings.config import to_dict
 from golf.settings.consistency import check
 

@@ -25,9 +25,10 @@ from golf.jobs.cluster.submit import (
     submit,
 )
 from golf.jobs.sweep.jobs import Job, Refused, dealt
-from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, write_record
+from golf.jobs.sweep.record import extended, make_record, read_record, write_record
 from golf.jobs.sweep.rounds import decisions, next_round, planned, shown_decisions
 from golf.report.sequential import SequentialPlan, SequentialVerdicts
+from golf.run.sweeps import sweep_folder
 from golf.settings.config import Config, from_dict, to_dict
 
 CONTROLLER_MINUTES = 30

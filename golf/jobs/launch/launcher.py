@@ -10,9 +10,9 @@ from dataclasses import replace
 from golf.errors import GolfError
 from golf.jobs.launch.nodes import nodes_of_job
 from golf.jobs.launch.preflight import check_inputs, check_machine, check_runs_root
+from golf.jobs.launch.shares import Share, own_share, shares
 from golf.jobs.launch.torchrun import run_under_torchrun
 from golf.jobs.launch.worker import run_in_process
-from golf.jobs.sweep.shares import Share, own_share, shares
 from golf.run.attempts import at_work, is_at_work, next_attempt
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
@@ -21,6 +21,7 @@ from golf.run.result import Result
 from golf.settings.config import Config, world_size
 from golf.settings.jobs_config import is_tracked
 from golf.system import cpu_cores
+from golf.training.services import SERVICES
 
 # What torchrun and mpirun tell a rank. PET_ are the defaults of torchrun's own options.
 RANK_VARIABLES = {
@@ -89,10 +90,8 @@ def forget_ranks() -> None:
 
 def _mirror(cfg: Config, folder: RunFolder) -> contextlib.AbstractContextManager[None]:
     """Return a context that mirrors `folder` to the tracker of `cfg`, or does nothing if there is none."""
-    if not is_tracked(cfg.track):
+    if SERVICES.mirrored is None or not is_tracked(cfg.track):
         return contextlib.nullcontext()
-    from golf.jobs.track.companion import mirrored
-
     # Under rules with a quiet clock nothing else may use the machine during the training, not even to sample it.
     sampled = cfg.track.system_metrics and not cfg.rules.quiet_clock
-    return mirrored(folder, replace(cfg.track, system_metrics=sampled))
+    return SERVICES.mirrored(folder, replace(cfg.track, system_metrics=sampled))

@@ -15,7 +15,6 @@ from golf.errors import GolfError
 from golf.files import disk_errors
 from golf.jobs.launch.process import own_family
 from golf.paths import ROOT, resolve
-from golf.plan.memory import check_memory
 from golf.run.environment import package_versions
 from golf.run.folder import RunFolder, runs_root
 from golf.run.locks import is_held
@@ -24,9 +23,11 @@ from golf.settings.hardware import require_device
 from golf.settings.jobs_config import is_tracked
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import embedded_places, is_unbuilt, open_dataset
+from golf.training.memory import check_memory
 from golf.training.model.build import build_model, shapeless_model
 from golf.training.model.weights import load_weights
 from golf.training.optim.groups import build_optimizer
+from golf.training.services import SERVICES
 
 FREE_BYTES = 2_000_000_000  # space for weights, artifact, logs and a checkpoint of the largest models
 BUSY_MIB = 64  # GPU memory that a driver's own helper processes may hold
@@ -52,9 +53,11 @@ def check_inputs(cfg: Config) -> None:
         build_optimizer(cfg, shapeless_model(cfg))
     require_codec(cfg.quant.codec)
     if is_tracked(cfg.track):
-        from golf.jobs.track.companion import check_installed
-
-        check_installed()
+        if SERVICES.check_tracker is None:
+            raise GolfError(f"track={cfg.track.backend} needs golf/lab, which is not here: leave track=none.")
+        SERVICES.check_tracker()
+    if (cfg.quant.fit == "cap" or cfg.quant.prune.to_fit) and SERVICES.code_bytes is None:
+        raise GolfError("quant.fit=cap and quant.prune.to_fit need golf/submission, which is not here: drop them.")
     if is_unbuilt(cfg.data) and (cfg.data.path, cfg.data.tokenizer_path) == embedded_places(cfg.data):
         print(f"building data={cfg.data.name} in {resolve(cfg.data.path)} (once, about ten seconds)", flush=True)
     # The loader is thrown away: it is made to find shards that cannot be read before the run has a folder.

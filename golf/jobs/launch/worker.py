@@ -43,6 +43,7 @@ def run_in_process(folder: RunFolder) -> Result:
 
     from golf.training.loop.rank import run_rank
     from golf.training.ranks import join_ranks, leave_ranks
+    from golf.training.services import SERVICES
 
     loaded = set(sys.modules) if own_code() == code_of_run(folder.path).split(THEN)[-1] else set()
     torch.set_num_threads(cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc))
@@ -52,7 +53,7 @@ def run_in_process(folder: RunFolder) -> Result:
         with interruptible():
             ranks = join_ranks(cfg.launch.device, world_size(cfg))
             is_first = ranks.is_first
-            result = run_rank(cfg, folder, ranks)
+            result = run_rank(cfg, folder, ranks, SERVICES)
             leave_ranks()
     except (Exception, Interrupted) as error:
         # The files belong to a later start if this rank has survived its launcher.

@@ -9,36 +9,21 @@ import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from golf.errors import GolfError
+from golf.jobs.launch.shares import shares
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, is_repeated, label, made_by_other_code
-from golf.jobs.sweep.record import (
-    extended,
-    make_record,
-    read_record,
-    sweep_folder,
-    sweep_lock_name,
-    write_record,
-)
+from golf.jobs.sweep.record import extended, make_record, read_record, write_record
 from golf.jobs.sweep.scheduler import LocalSweep
-from golf.jobs.sweep.shares import shares
 from golf.run.folder import finished_run
 from golf.run.locks import try_lock
 from golf.run.result import Result
+from golf.run.sweeps import Row, sweep_folder, sweep_lock_name
 from golf.settings.config import RulesConfig
-from golf.settings.jobs_config import TrackConfig, is_tracked
+from golf.settings.jobs_config import is_tracked
 from golf.words import counted
-
-
-class Row(NamedTuple):
-    """The outcome of one job: its result, or the error in place of one."""
-
-    overrides: Sequence[str]
-    result: Result | None
-    error: str = ""
-    track: TrackConfig | None = None  # tracker that the run was mirrored to
 
 
 def run_batch(

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from golf.jobs.launch.process import Interrupted
+from golf.jobs.launch.shares import Share
 from golf.jobs.launch.worker import failed
 from golf.jobs.sweep.jobs import Job
-from golf.jobs.sweep.shares import Share
 from golf.paths import import_variables
 from golf.run.attempts import next_attempt
 from golf.run.folder import RunFolder

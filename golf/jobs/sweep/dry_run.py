@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 
 from golf.errors import GolfError
+from golf.jobs.launch.shares import shares
 from golf.jobs.sweep.batch import announce, has_finished
 from golf.jobs.sweep.jobs import Job, Refused, common_overrides, distinct, label
 from golf.jobs.sweep.rounds import DECIDED, planned
-from golf.jobs.sweep.shares import shares
 from golf.settings.config import Config
 from golf.words import counted, duration
 

@@ -8,25 +8,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import hashlib
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
 from golf.files import DAMAGED, read_json, write_json
 from golf.jobs.sweep.jobs import Job, Refused
-from golf.run.folder import runs_root
+from golf.run.sweeps import sweep_folder
 
-# Flags and settings that cannot change results: a sweep that resumes on another cluster or with another tracker is the
-# same sweep.
-NOT_IN_NAME = re.compile(
-    r"-|\+*(launch|rules|track|note|cluster)\.|\+*sweep\.(?!until=)|\+*(rules|track|cluster|hydra/launcher|hydra/sweeper)="
-)
 REFERENCE_KINDS = ("leave_one_out", "add_one")  # tables compare the others with the first variant
-LABEL_LENGTH = 40
 
 
 @dataclass
@@ -43,25 +34,6 @@ class SweepRecord:
     runs: list[dict[str, Any]] = field(default_factory=list)  # distinct runs: overrides, variant_id, seed, name
     refused: list[dict[str, Any]] = field(default_factory=list)  # invalid combinations: overrides, error
     sequential: dict[str, Any] | None = None  # plan of a sweep in rounds (`SequentialPlan`)
-
-
-def sweep_folder(name: str) -> Path:
-    """Return the folder of sweep `name`."""
-    return runs_root() / "sweeps" / name
-
-
-def sweep_lock_name(name: str) -> str:
-    """Return the name of the lock that a process holds while it runs jobs of sweep `name` on this machine."""
-    return f"sweep-{name}"
-
-
-def sweep_name(label: str, arguments: Iterable[str]) -> str:
-    """Return `label` and a hash of the arguments in any order, without those that cannot change a result."""
-    said = sorted(a for a in arguments if not NOT_IN_NAME.match(a))
-    digest = hashlib.sha256("\0".join(said).encode()).hexdigest()[:8]
-    word = re.sub(r"[^\w.]+", "_", label)[:LABEL_LENGTH].strip("_") or "sweep"
-    # Readers take every folder that matches */seed* for a run.
-    return f"by_{word}-{digest}" if word.startswith("seed") else f"{word}-{digest}"
 
 
 def read_record(name: str) -> SweepRecord | None:
@@ -94,17 +66,6 @@ def taken_back_unless_sent(name: str) -> Iterator[None]:
         if not was_there and not (folder / "submitted.jsonl").exists():
             (folder / "sweep.json").unlink(missing_ok=True)
         raise
-
-
-def discard_unused(name: str) -> None:
-    """Remove the folders of a sweep that never had a run, with the file that Hydra writes there."""
-    folder = sweep_folder(name)
-    if not (folder / "sweep.json").exists():
-        with contextlib.suppress(OSError):
-            (folder / "multirun.yaml").unlink(missing_ok=True)
-            # rmdir fails, as it should, on a folder with anything else in it.
-            for path in (folder, folder.parent, runs_root()):
-                path.rmdir()
 
 
 def make_record(

@@ -11,13 +11,14 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from golf.errors import GolfError
-from golf.jobs.sweep.batch import Row, run_batch
+from golf.jobs.sweep.batch import run_batch
 from golf.jobs.sweep.jobs import Job, Key, Refused, made_by_other_code
 from golf.jobs.sweep.record import SweepRecord, read_record
 from golf.report.sequential import SequentialPlan, SequentialVerdicts, judge_sequentially
 from golf.report.study import read_study
 from golf.run.folder import finished_run
 from golf.run.result import Result
+from golf.run.sweeps import Row
 from golf.words import counted
 
 DECIDED = "decided"  # value of sweep.until

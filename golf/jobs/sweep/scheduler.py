@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 from golf.errors import GolfError
 from golf.jobs.launch.process import Interrupted, interruptible
+from golf.jobs.launch.shares import lock_share
 from golf.jobs.sweep.child import Child
 from golf.jobs.sweep.display import SweepDisplay
 from golf.jobs.sweep.jobs import Job, Key
-from golf.jobs.sweep.shares import lock_share
 from golf.run.attempts import at_work
 from golf.run.folder import finished_run
 from golf.run.locks import run_lock_name, try_lock

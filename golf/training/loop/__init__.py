@@ -1,1 +1,1 @@
-"""The training process. `rank` runs it from data to result; `stages` are what it shares with the exported script."""
+"""The training process. `rank` runs it from data to result; `run_parts` are what it shares with the exported script."""

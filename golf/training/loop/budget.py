@@ -27,10 +27,12 @@ def budget_state(cfg: Config, result: Result) -> tuple[str, str]:
     Needs the result's bytes and its seconds of training, calibration and evaluation.
     """
     budget = cfg.budget
-    assert result.total_bytes is not None and result.eval_seconds is not None
-    over_bytes = result.total_bytes - budget.artifact_bytes
+    assert result.artifact_bytes is not None and result.eval_seconds is not None
+    # Where nothing makes the script, its bytes are unknown, and the artifact may exceed the cap by itself.
+    what = "the artifact alone is" if result.total_bytes is None else "artifact and code are"
+    over_bytes = (result.total_bytes or result.artifact_bytes) - budget.artifact_bytes
     if over_bytes > 0:
-        return OVER_BYTES, f"artifact and code are {over_bytes:,} bytes over the cap of {budget.artifact_bytes:,}"
+        return OVER_BYTES, f"{what} {over_bytes:,} bytes over the cap of {budget.artifact_bytes:,}"
     calibrating = _calibration_seconds(cfg, result, "train") + (result.tune_seconds or 0.0)
     over_train = result.train_seconds + calibrating - budget.train_seconds
     # The loop stops before the step that would not fit, but a step or batch can take longer than those before it.

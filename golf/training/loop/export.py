@@ -11,7 +11,6 @@ from golf.artifact.quant.fitting import fitting_factor, octave_bytes, tuned_scal
 from golf.artifact.quant.formats import CodedTensors, Tensors
 from golf.artifact.quant.policy import below_int8, quantize
 from golf.artifact.quant.pruning import MARGIN_BYTES, Pruning, prune_to_fit
-from golf.artifact.script.code_bytes import code_bytes
 from golf.files import write_atomic
 from golf.run.folder import RunFolder
 from golf.run.runlog import RunLog
@@ -25,7 +24,7 @@ class Sizes:
 
     raw_model_bytes: int
     artifact_bytes: int
-    code_bytes: int
+    code_bytes: int | None  # None: unknown
     seconds: float
     step_factor: float | None  # factor on the steps under quant.fit=cap
 
@@ -114,18 +113,22 @@ def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes
 def export(
     cfg: Config,
     weights: Tensors,
+    code: int | None,
     folder: RunFolder,
     log: RunLog,
     hessians: Tensors | None = None,
     coded: CodedTensors | None = None,
 ) -> Sizes:
-    """Write the artifact of `weights`, on the CPU, into `folder`, coded as `coded` or else by `round_model`."""
-    code = code_bytes(cfg)
+    """Write the artifact of `weights`, on the CPU, into `folder`, coded as `coded` or else by `round_model`.
+
+    `code` are the bytes of the script, None if they are unknown: nothing then fills the cap.
+    """
     start = time.perf_counter()
-    coded = round_model(cfg, weights, code, hessians, log) if coded is None else coded
+    coded = round_model(cfg, weights, code or 0, hessians, log) if coded is None else coded
     packed = pack_model(cfg, weights, coded)
     write_atomic(folder.artifact, packed.artifact)
     seconds = time.perf_counter() - start
     sizes = Sizes(folder.weights.stat().st_size, len(packed.artifact), code, seconds, log.step_factor)
-    log_sizes(cfg, packed, sizes.raw_model_bytes, code, log)
+    if code is not None:
+        log_sizes(cfg, packed, sizes.raw_model_bytes, code, log)
     return sizes

@@ -23,7 +23,6 @@ from golf.artifact.codec.codecs import require_codec
 from golf.artifact.container import unpack
 from golf.artifact.quant.formats import FLOAT_DTYPES, Tensors, own_formats
 from golf.artifact.quant.policy import is_control, storage_of, tensor_class
-from golf.artifact.script.code_bytes import code_bytes
 from golf.bits import bits_per_byte
 from golf.errors import GolfError, MissingError
 from golf.idea_folders import refuse_changed
@@ -37,6 +36,7 @@ from golf.training.loop.tuning import tune
 from golf.training.model.weights import read_weights
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
+from golf.training.services import code_bytes
 
 ENOUGH_TOKENS = 131_072  # gives standard errors of about 0.0001 bpb for int8 gaps
 

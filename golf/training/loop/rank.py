@@ -13,7 +13,6 @@ import torch
 from golf.artifact.codec.codecs import codec_version
 from golf.artifact.container import load
 from golf.artifact.quant.policy import unmatched_patterns
-from golf.artifact.script.code_bytes import code_bytes
 from golf.errors import GolfError
 from golf.files import sync_folder, write_atomic
 from golf.run.core_time import CoreMeter, CoreTime, starved
@@ -35,7 +34,6 @@ from golf.training.loop.export import Sizes, export
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.pace import check_speed
 from golf.training.loop.plausible import implausible_score
-from golf.training.loop.proofs import failed_proofs
 from golf.training.loop.readings import readings_of
 from golf.training.loop.run_parts import (
     calibrate_trained,
@@ -46,7 +44,6 @@ from golf.training.loop.run_parts import (
     tune_trained,
     validation,
 )
-from golf.training.loop.scoring_proofs import trained_breaches
 from golf.training.loop.stages import Stages
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.trained_state import trained_state
@@ -57,6 +54,7 @@ from golf.training.model.documents import try_documents
 from golf.training.model.weights import weights_to_bytes
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
+from golf.training.services import NOT_PROVED, UNKNOWN_CODE, Services
 from golf.words import counted
 
 UNPROVEN = "the proofs were switched off by GOLF_PROOFS=off"
@@ -64,11 +62,11 @@ OTHER_CODE = "other code or launch.compile wrote the checkpoint that this run re
 OTHER_CODE_TRAINED = "other code or launch.compile trained the weights of this run: launch.fresh=true repeats it"
 
 
-def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
+def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks, services: Services) -> Result:
     """Run this rank from data to result. Every rank returns a result; the first rank's is the run's."""
     log = RunLog(folder, cfg, is_first=ranks.is_first)
     try:
-        return _run(cfg, folder, ranks, log)
+        return _run(cfg, folder, ranks, log, services)
     # All exceptions, because a stop signal is one, too.
     except BaseException:
         # The note in the log may fail where the run did: on a full disk.
@@ -79,7 +77,7 @@ def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks) -> Result:
         log.close()
 
 
-def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
+def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog, services: Services) -> Result:
     # Data. Before the model, so that missing shards end the run at once.
     set_up_torch(cfg)
     dataset = open_dataset(cfg)
@@ -93,7 +91,7 @@ def _run(cfg: Config, folder: RunFolder, ranks: Ranks, log: RunLog) -> Result:
         try_documents(ranks.device, cfg.model)
     log.tokens_after, log.readings = state.stages.tokens_after, readings_of(cfg, state.model)
     log_header(log, str(folder.train_log), dataset, state)
-    run = _Run(cfg, folder, ranks, log, dataset, state, Scorer(cfg, dataset, ranks))
+    run = _Run(cfg, folder, ranks, log, dataset, state, Scorer(cfg, dataset, ranks), services)
     # Said now, too: a disk that is too small ends the run behind its training.
     unmatched = unmatched_patterns(cfg.quant, state.model.scored_weights())
     for warning in [*folder.read_machine_warnings(), *unmatched]:
@@ -126,13 +124,62 @@ class _Run:
     dataset: Dataset
     state: TrainState
     scorer: Scorer
+    services: Services
 
     def warm_up(self, warnings: list[str]) -> Trained:
         """Warm up and prove; return a record without weights. Its result has `warnings` beside those of the machine."""
         result = _first_result(self.cfg, self.folder, self.dataset, self.state)
         result.warnings += warnings
-        failures = _warm_up_and_prove(self.cfg, self.state, self.dataset, result, self.log)
+        failures = self._warm_up_and_prove(result)
         return Trained(result, failures, self.ranks.world_size, code_of(self.cfg), weights="")
+
+    def _warm_up_and_prove(self, result: Result) -> list[str]:
+        """Compile and warm up, measure the pace, and prove that what is selected acts.
+
+        Returns a sentence for every proof that failed, the same on every rank: all ranks have to stop together.
+        """
+        cfg, state, log = self.cfg, self.state, self.log
+        log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
+        start = time.perf_counter()
+        failures = proving_warm_up(cfg, state, log.warmup_step)
+        speed = check_speed(cfg, state)
+        if speed and speed.warning:
+            result.slowdown = speed.slowdown
+            if cfg.launch.unfit == "refuse":
+                raise GolfError(f"{speed.warning} (launch.unfit=warn runs all the same).")
+            log.warning(speed.warning)
+            result.warnings.append(speed.warning)
+        if self.services.prove is None:
+            log.warning(NOT_PROVED)
+            result.warnings.append(NOT_PROVED)
+        else:
+            failures += self.services.prove(cfg, state.ranks, self.dataset) if are_proved() else [UNPROVEN]
+        # An optimizer that averages has weights of its own, and its next step undoes what is set at a switch.
+        own = [t.name for t in techniques(cfg) if t.name in state.hooks.averagers and t.group_optimizers(cfg)]
+        sets = [t.name for t in techniques(cfg) if "at_switch" in vars(type(t))]
+        failures += [f"the optimizers of {one} undo what {two} sets at a switch" for one in own for two in sets]
+        # The proofs are dealt out to the ranks, so each knows only its own failures.
+        failures = list(dict.fromkeys(state.ranks.gather(failures)))
+        result.warmup_seconds = time.perf_counter() - start
+        for failure in failures:
+            log.warning(f"check failed: {failure}")
+        return failures
+
+    def _prove_trained(self) -> list[str]:
+        """Prove the scores of the trained weights, outside the clock, and return a sentence for every failure."""
+        if self.services.prove_trained is None or not are_proved():
+            return []
+        self.log.display.update(1.0, "proving the scores of the trained weights")
+        start = time.perf_counter()
+        # Every rank holds the same weights.
+        failures = self.services.prove_trained(self.cfg, self.state.final_weights(), self.dataset, self.ranks)
+        failures = list(dict.fromkeys(self.ranks.gather(failures)))
+        self.log.proved_trained(time.perf_counter() - start, failures)
+        return failures
+
+    def _code_bytes(self) -> int | None:
+        """Return the bytes of the script that a submission would contain, which take seconds; None: unknown."""
+        return self.services.code_bytes(self.cfg) if self.services.code_bytes else None
 
     def take_over(self, trained: Trained) -> Trained:
         """Return the record of an earlier start, with warnings about what has changed since.
@@ -163,7 +210,7 @@ class _Run:
         found = False
         if self.ranks.is_first and trained.artifact and self.folder.artifact.exists():
             is_whole = checksum(self.folder.artifact.read_bytes()) == trained.artifact
-            found = is_whole and trained.result.code_bytes == code_bytes(self.cfg)
+            found = is_whole and trained.result.code_bytes == self._code_bytes()
         return bool(self.ranks.first(found))
 
     def train_and_pack(self, trained: Trained) -> None:
@@ -181,9 +228,9 @@ class _Run:
             result.calibration_seconds = calibration.seconds if calibration else None
             if cfg.quant.tune.steps > 0 and not training.diverged:
                 # Making the script takes seconds that a submission does not need.
-                code = code_bytes(cfg) if ranks.is_first else 0
+                room = self._code_bytes() or 0 if ranks.is_first else 0
                 left = seconds_left(cfg, ranks.first(training.seconds) + (result.calibration_seconds or 0.0))
-                tuning = tune_trained(cfg, state, left, calibration, loader, code, log)
+                tuning = tune_trained(cfg, state, left, calibration, loader, room, log)
                 result.tune_seconds = tuning.seconds
         allocated, reserved = _peak_memory_mib(ranks.device)
         result.peak_memory_mib = max(allocated, result.peak_memory_mib or 0)
@@ -192,14 +239,17 @@ class _Run:
             result.state, result.reason = DIVERGED, training.why_diverged()
             return
 
-        trained.failures = list(dict.fromkeys([*trained.failures, *_prove_trained(cfg, state, self.dataset, log)]))
+        trained.failures = list(dict.fromkeys([*trained.failures, *self._prove_trained()]))
 
         # Quantize, pack, write. Ranks hold the same weights, so the first one writes and the others wait for the file.
         log.display.update(1.0, "packing the artifact and scoring it")
         if ranks.is_first:
             weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
             hessians, coded = calibration.hessians if calibration else None, tuning.coded if tuning else None
-            _record_sizes(result, cfg, export(cfg, weights, self.folder, log, hessians, coded))
+            if (code := self._code_bytes()) is None:
+                log.warning(UNKNOWN_CODE)
+                result.warnings.append(UNKNOWN_CODE)
+            _record_sizes(result, cfg, export(cfg, weights, code, self.folder, log, hessians, coded))
             trained.artifact = checksum(self.folder.artifact.read_bytes())
             write_trained(self.folder, trained)
 
@@ -274,6 +324,11 @@ class _Run:
             result.state, result.reason = VOID, "; ".join(trained.failures)
 
 
+def are_proved() -> bool:
+    """Tell whether runs are proved; GOLF_PROOFS=off makes them void."""
+    return os.environ.get("GOLF_PROOFS") != "off"
+
+
 def _first_result(cfg: Config, folder: RunFolder, dataset: Dataset, state: TrainState) -> Result:
     """Return a result with everything that is known before training."""
     return Result(
@@ -293,47 +348,6 @@ def _first_result(cfg: Config, folder: RunFolder, dataset: Dataset, state: Train
     )
 
 
-def _warm_up_and_prove(cfg: Config, state: TrainState, dataset: Dataset, result: Result, log: RunLog) -> list[str]:
-    """Compile and warm up, measure the pace, and prove that what is selected acts.
-
-    Returns a sentence for every proof that failed, the same on every rank: all ranks have to stop together.
-    """
-    log.display.update(0.0, "warming up" if cfg.launch.compile == "off" else "compiling, which takes its time once")
-    start = time.perf_counter()
-    failures = proving_warm_up(cfg, state, log.warmup_step)
-    speed = check_speed(cfg, state)
-    if speed and speed.warning:
-        result.slowdown = speed.slowdown
-        if cfg.launch.unfit == "refuse":
-            raise GolfError(f"{speed.warning} (launch.unfit=warn runs all the same).")
-        log.warning(speed.warning)
-        result.warnings.append(speed.warning)
-    failures += failed_proofs(cfg, state.ranks, dataset) if os.environ.get("GOLF_PROOFS") != "off" else [UNPROVEN]
-    # An optimizer that averages has weights of its own, and its next step undoes what is set at a switch.
-    own = [t.name for t in techniques(cfg) if t.name in state.hooks.averagers and t.group_optimizers(cfg)]
-    sets = [t.name for t in techniques(cfg) if "at_switch" in vars(type(t))]
-    failures += [f"the optimizers of {one} undo what {two} sets at a switch" for one in own for two in sets]
-    # The proofs are dealt out to the ranks, so each knows only its own failures.
-    failures = list(dict.fromkeys(state.ranks.gather(failures)))
-    result.warmup_seconds = time.perf_counter() - start
-    for failure in failures:
-        log.warning(f"check failed: {failure}")
-    return failures
-
-
-def _prove_trained(cfg: Config, state: TrainState, dataset: Dataset, log: RunLog) -> list[str]:
-    """Prove the scores of the trained weights, outside the clock, and return a sentence for every failure."""
-    if os.environ.get("GOLF_PROOFS") == "off":
-        return []
-    log.display.update(1.0, "proving the scores of the trained weights")
-    start, ranks = time.perf_counter(), state.ranks
-    # Every rank holds the same weights.
-    failures = trained_breaches(cfg, state.final_weights(), dataset, ranks.rank, ranks.world_size)
-    failures = list(dict.fromkeys(ranks.gather(failures)))
-    log.proved_trained(time.perf_counter() - start, failures)
-    return failures
-
-
 def _record_training(result: Result, cfg: Config, training: Training, stages: Stages) -> None:
     result.steps, result.train_seconds = training.steps, training.seconds
     result.tokens_seen = stages.tokens_after(training.steps)
@@ -344,7 +358,8 @@ def _record_training(result: Result, cfg: Config, training: Training, stages: St
 
 def _record_sizes(result: Result, cfg: Config, sizes: Sizes) -> None:
     result.raw_model_bytes, result.artifact_bytes = sizes.raw_model_bytes, sizes.artifact_bytes
-    result.code_bytes, result.total_bytes = sizes.code_bytes, sizes.artifact_bytes + sizes.code_bytes
+    result.code_bytes = sizes.code_bytes
+    result.total_bytes = None if sizes.code_bytes is None else sizes.artifact_bytes + sizes.code_bytes
     result.cap_bytes = cfg.budget.artifact_bytes
     result.codec = codec_version(cfg.quant.codec)
     result.quantize_seconds, result.step_factor = sizes.seconds, sizes.step_factor

@@ -17,11 +17,12 @@ from golf.files import write_json
 from golf.jobs.cluster import task
 from golf.jobs.cluster.hardware import cluster_hardware
 from golf.jobs.cluster.submit import output_kept_from_children
-from golf.jobs.sweep.record import SweepRecord, read_record, sweep_name, write_record
+from golf.jobs.sweep.record import SweepRecord, read_record, write_record
 from golf.run.attempts import next_attempt
 from golf.run.identity import variant_id
 from golf.run.locks import run_lock_name, try_lock
 from golf.run.result import OK, Result, read_result
+from golf.run.sweeps import sweep_name
 from golf.settings import hardware
 from golf.settings.composition import completed, compose
 from golf.settings.config import Config, to_dict

@@ -14,9 +14,9 @@ from golf.jobs.launch.process import Interrupted
 from golf.jobs.launch.torchrun import _outcome
 from golf.jobs.launch.worker import failed
 from golf.report.rows import row_of_result
-from golf.report.summary import print_result
 from golf.run.folder import create_run_folder
 from golf.run.runlog import RunLog
+from golf.run.summary import print_result
 from golf.settings.config import Config
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from golf.errors import GolfError
 from golf.jobs.sweep.jobs import Job, Refused
-from golf.jobs.sweep.record import extended, make_record, read_record, sweep_folder, sweep_name, write_record
+from golf.jobs.sweep.record import extended, make_record, read_record, write_record
 from golf.report.earlier_sweeps import first_variant
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
 from golf.report.table import render
+from golf.run.sweeps import sweep_folder, sweep_name
 from golf.settings.composition import sweep_label
 from golf.settings.config import RulesConfig
 from tests.report.runs import write_run

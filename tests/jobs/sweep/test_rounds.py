@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
-from golf.jobs.sweep.batch import Row
 from golf.jobs.sweep.jobs import Job, Refused
-from golf.jobs.sweep.record import make_record, read_record, sweep_name, write_record
+from golf.jobs.sweep.record import make_record, read_record, write_record
 from golf.jobs.sweep.rounds import decisions, next_round, planned, run_until_decided
 from golf.report.findings import judged
 from golf.report.results import results_table
 from golf.report.study import read_study
 from golf.run.result import CRASHED, OK
+from golf.run.sweeps import Row, sweep_name
 from golf.settings.composition import rules_named
 from golf.settings.config import Config, from_dict
 from golf.settings.jobs_config import LaunchConfig, SweepConfig

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from golf.commands import status_command
-from golf.jobs.sweep.record import read_record, sweep_lock_name, write_record
+from golf.jobs.sweep.record import read_record, write_record
 from golf.run.locks import try_lock
+from golf.run.sweeps import sweep_lock_name
 from tests.report.runs import with_lr, write_run, write_sweep
 from tests.support import golf_command
 

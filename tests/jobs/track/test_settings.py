@@ -9,9 +9,9 @@ import pytest
 
 from golf.errors import GolfError
 from golf.jobs.launch import launcher
-from golf.jobs.sweep.record import sweep_name
 from golf.jobs.track import companion
 from golf.run.identity import variant_id
+from golf.run.sweeps import sweep_name
 from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.settings.hardware import settle

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import torch
 
-from bench.errors import one_line
-from bench.gpu_presets import timed_steps
+from golf.commands.gpu_check_command import one_line
+from golf.commands.gpu_presets import timed_steps
 from golf.settings.composition import compose
 from golf.settings.config import Config, ModelConfig
 from golf.training.data.documents import BOS_ID

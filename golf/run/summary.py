@@ -62,8 +62,10 @@ def _score(score: Score | None) -> str:
 
 
 def _bytes(result: Result) -> str:
-    if result.artifact_bytes is None or result.code_bytes is None or result.cap_bytes is None:
+    if result.artifact_bytes is None or result.cap_bytes is None:
         return "–"
+    if result.code_bytes is None:
+        return f"{result.artifact_bytes:,} artifact, and code of unknown size"
     total = result.artifact_bytes + result.code_bytes
     # A cap of zero has no share.
     share = f"{total / result.cap_bytes:.1%} of " if result.cap_bytes else "cap "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.errors import one_line
+from golf.commands.gpu_check_command import one_line
 from golf.plan.gpu_plan import phases_of
 from golf.plan.machines import machine_like
 from golf.plan.step_model import MEMORY_MARGIN, peak_mib, step_ms

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
+from golf.jobs.launch import shares as module
 from golf.jobs.launch.launcher import _within
-from golf.jobs.sweep import shares as module
-from golf.jobs.sweep.shares import WAITING, lock_share, own_share, shares
+from golf.jobs.launch.shares import WAITING, lock_share, own_share, shares
 from golf.settings import hardware
 from golf.settings.config import Config
 from golf.settings.hardware import Hardware

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from golf.bits import Score
-from golf.report.summary import print_result
 from golf.run.curves import draw_curves
 from golf.run.folder import RunFolder
 from golf.run.result import Result
+from golf.run.summary import print_result
 
 
 def finished() -> Result:

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from golf.errors import GolfError
-from golf.plan import memory
-from golf.plan.memory import check_memory
 from golf.settings.hardware import memory_bytes
+from golf.training import memory
+from golf.training.memory import check_memory
 from golf.training.model.build import build_model
 from tests.support import ROOT, compose
 
