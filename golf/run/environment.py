@@ -99,7 +99,7 @@ def package_version(package: str) -> str | None:
 
 
 def golf_version() -> str:
-    """Return golf's version with the commit of its checkout, such as `0.2.0, commit 0123456789ab (edited)`."""
+    """Return golf's version with the commit of its checkout, such as `0.3.0, commit 0123456789ab (edited)`."""
     project = ROOT / "pyproject.toml"
     # What pip has noted of an editable install is the version at that time.
     version = (

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LINK = re.compile(r"\]\(([^)#\s]+)")
+LINK = re.compile(r"\]\(([^)#\s]+)|\bsrc=\"([^\"]+)\"")  # of Markdown, and pictures in HTML
 
 
 def pages() -> list[Path]:
@@ -27,7 +27,8 @@ def pages() -> list[Path]:
 
 def linked_files(page: Path) -> list[Path]:
     """Return the files, relative to the root, that `page` links to and that are no pages themselves."""
-    targets = [(ROOT / page.parent / link).resolve() for link in LINK.findall((ROOT / page).read_text("utf-8"))]
+    links = LINK.findall((ROOT / page).read_text("utf-8"))
+    targets = [(ROOT / page.parent / (link or picture)).resolve() for link, picture in links]
     return [t.relative_to(ROOT) for t in targets if t.is_file() and t.is_relative_to(ROOT) and t.suffix != ".md"]
 
 
@@ -45,6 +46,7 @@ def main() -> None:
         config, site = Path(temporary, "mkdocs.yml"), Path(sys.argv[1]).resolve()
         copy_sources(Path(temporary, "docs"))
         shutil.copyfile(Path(__file__).with_name("docs_site.yml"), config)
+        shutil.copy(Path(__file__).with_name("docs_site.css"), Path(temporary, "docs"))
         command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", str(config), "-d", str(site)]
         # Its notice on the end of mkdocs-material in May 2027 is not about these pages.
         if subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}).returncode:
