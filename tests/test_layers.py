@@ -18,7 +18,7 @@ WINGS = ["settings", "run", "artifact", "training", "report", "foreign", "plan",
 ORDER = [*WINGS[:4], "train_gpt", *WINGS[4:9], "train", "commands", "products", "__init__", "__main__"]
 # Every wing may import these.
 GROUND = {"errors", "paths", "files", "bits", "challenge", "registry", "system", "words", "tables", "idea_folders"}
-GROUND |= {"questions", "exits"}
+GROUND |= {"exits"}
 # What the training asks of others, `golf/products.py` hands to it.
 NOT_IN_TRAINING = {"golf.artifact.script", "golf.training.loop.proofs", "golf.training.loop.scoring_proofs"}
 RUN_ITSELF = ("golf/training/loop/rank.py", "golf/training/loop/export.py", "golf/training/loop/run_parts.py")
