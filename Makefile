@@ -19,7 +19,7 @@ INSTALL = $(PYTHON) -m pip --python $(BIN)/python install -q --no-compile
 # Tests start hundreds of processes. Without byte code each of them would compile golf's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run docs test test-slow test-lowest test-slurm test-gpu mutants lint format clean
+.PHONY: run docs test test-slow test-exhaustive test-lowest test-slurm test-gpu mutants lint format clean
 run: $(VENV)/.installed
 	$(BIN)/python golf/train.py $(ARGS)
 
@@ -38,7 +38,11 @@ test: $(VENV)/.installed-dev
 
 # Every worker imports all files that it is given, which takes ten seconds for those of the whole suite.
 test-slow: $(VENV)/.installed-dev
-	$(PARALLEL) -n $(CORES_AND_ONE) -m "slow and not slurm and not gpu" $(ARGS) $(call MARKED,slow)
+	$(PARALLEL) -n $(CORES_AND_ONE) -m "slow and not slurm and not gpu and not exhaustive" $(ARGS) $(call MARKED,slow)
+
+# Further cases of slow tests, such as the other dtype at every moment of a kill. They take about an hour.
+test-exhaustive: $(VENV)/.installed-dev
+	$(PARALLEL) -n $(CORES_AND_ONE) -m exhaustive $(ARGS) $(call MARKED,exhaustive)
 
 # A new installation has the newest versions that pyproject.toml allows; these tests have the lowest. What has no lower
 # version there, torch among them, is found behind them.

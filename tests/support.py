@@ -277,3 +277,8 @@ def _be_rank(rank: int, world_size: int, folder: Path, function: Callable[..., A
     torch.distributed.destroy_process_group()
     # As `golf.training.ranks.end_rank`: Gloo's threads can abort an interpreter that is being taken down.
     os._exit(0)
+
+
+def further(*values: Any) -> Any:
+    """Return the parameters of a further case of a slow test, which `make test-exhaustive` runs alone."""
+    return pytest.param(*values, marks=pytest.mark.exhaustive)

@@ -24,7 +24,7 @@ NOT_IN_TRAINING = {"golf.artifact.script", "golf.training.loop.proofs", "golf.tr
 RUN_ITSELF = ("golf/training/loop/rank.py", "golf/training/loop/export.py", "golf/training/loop/run_parts.py")
 # Lines of all programs without imports, docstrings, comments, blank lines and tests, and of YAML and CSV beside code.
 # Who raises one of them says why in CHANGELOG.md.
-MOST_LOGIC_LINES, MOST_TABLE_LINES = 30_400, 1_300
+MOST_LOGIC_LINES, MOST_TABLE_LINES = 30_280, 1_300
 PROGRAMS = ("golf", "ideas", "bench", "scripts", "hydra_plugins")
 NO_LOGIC = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}

@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.support import OwnDataset, golf_main, tiny_overrides
+from tests.support import OwnDataset, further, golf_main, tiny_overrides
 
 EXACT = ("model.compute_dtype=fp32", "optim.muon_dtype=fp32", "schedule.iterations=6", "data.micro_batches=4")
 
@@ -14,7 +14,11 @@ EXACT = ("model.compute_dtype=fp32", "optim.muon_dtype=fp32", "schedule.iteratio
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "tech",
-    ["z_loss,multi_token,distillation,focal_loss", "label_smoothing,multi_token,distillation", "schedule_free"],
+    [
+        further("z_loss,multi_token,distillation,focal_loss"),
+        "label_smoothing,multi_token,distillation",
+        "schedule_free",
+    ],
 )
 def test_two_ranks_train_as_one_does(tech: str, tiny: OwnDataset, runs: Path) -> None:
     for nproc in (1, 2):

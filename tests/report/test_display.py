@@ -12,7 +12,7 @@ import pytest
 
 from golf.run import console
 from golf.training.data.own_text import OwnDataset
-from tests.support import ROOT, tiny_overrides
+from tests.support import ROOT, further, tiny_overrides
 
 
 def in_terminal(command: list[str]) -> str:
@@ -37,7 +37,7 @@ def in_terminal(command: list[str]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nproc", [1, 2])
+@pytest.mark.parametrize("nproc", [further(1), 2])
 def test_a_terminal_gets_a_bar_with_step_loss_speed_and_time_left(tiny: OwnDataset, runs: Path, nproc: int) -> None:
     overrides = [*tiny_overrides(tiny), "schedule.iterations=30", f"launch.nproc={nproc}"]
     shown = in_terminal([sys.executable, "golf/train.py", *overrides])

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ CASES = {
     "stages, free": ["tech=[schedule_free]", "data.loader=shuffled", "schedule.stages=[{until:0.5,seq_len:16},{}]"],
 }
 FP32, BF16 = (), ("model.compute_dtype=bf16", "optim.muon_dtype=bf16", "eval.dtype=bf16")
+DTYPES = {"fp32": FP32, "bf16": BF16}
 
 
 def outcome(folder: Path) -> dict[str, Any]:
@@ -109,14 +110,19 @@ def test_a_run_killed_behind_its_training_is_packed_and_scored(tiny: OwnDataset,
     killed_in_turn(overrides, tmp_path, [TRAINED[0], "artifact.golf replace after"])
 
 
+def cases_by_dtype() -> Iterator[Any]:
+    for i, case in enumerate(CASES):
+        for j, dtype in enumerate(DTYPES):
+            yield pytest.param(case, dtype, marks=[pytest.mark.exhaustive] if (i + j) % 2 else [])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [FP32, BF16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("case", CASES)
-def test_every_moment(case: str, dtype: list[str], tiny: OwnDataset, tmp_path: Path) -> None:
-    """The cases share the moments, so that both dtypes are killed at every one."""
-    number = list(CASES).index(case) + len(CASES) * (dtype is BF16)
+@pytest.mark.parametrize(("case", "dtype"), list(cases_by_dtype()))
+def test_every_moment(case: str, dtype: str, tiny: OwnDataset, tmp_path: Path) -> None:
+    """The cases share the moments. The exhaustive ones are the same moments with the other dtype."""
+    number = list(CASES).index(case)
     share = [TRAINING[number % len(TRAINING)], TRAINED[number % len(TRAINED)], *PACKING[number % 6 :: 6]]
-    killed_in_turn([*tiny_overrides(tiny), *CASES[case], *dtype], tmp_path, share)
+    killed_in_turn([*tiny_overrides(tiny), *CASES[case], *DTYPES[dtype]], tmp_path, share)
 
 
 TWO_RANKS = {"gptq, swa": FP32, "tuned": BF16}

@@ -27,7 +27,7 @@ from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.ranks import Ranks
 from tests.jobs.launch.test_processes import processes_of
-from tests.support import ROOT, metrics
+from tests.support import ROOT, further, metrics
 
 EVERY_STEP = 1e-9  # seconds
 
@@ -78,9 +78,9 @@ def kill_at(folder: RunFolder, step: int, ranks: int) -> None:
     [
         (1, "bf16", {"loader": "shuffled", "muon": "sharded", "tech": ["lawa", "recurrence"], "kills": (3, 7)}),
         (2, "bf16", {"loader": "coprime", "muon": "parallel", "tech": ["swa", "recurrence"], "kills": (7,)}),
-        (2, "fp32", {"loader": "sequential", "muon": "sharded", "tech": ["ema"], "kills": (5,)}),
+        further(2, "fp32", {"loader": "sequential", "muon": "sharded", "tech": ["ema"], "kills": (5,)}),
         # Twelve steps: the second stage has the fifth to the eighth.
-        (2, "bf16", {"loader": "packed_shuffled", "muon": "sharded", "tech": [], "kills": (6,), "stages": True}),
+        further(2, "bf16", {"loader": "packed_shuffled", "muon": "sharded", "tech": [], "kills": (6,), "stages": True}),
         # Masks are drawn anew in every step.
         (
             2,
