@@ -146,7 +146,7 @@ def load_weights_only(
     if `model` is given, of another model or other techniques.
     """
     try:
-        codec_id, layout_bits, size, body, codes = split(Path(path).read_bytes())
+        codec_id, layout_bits, size, body, codes = split(read_file(path))
     except (ValueError, OSError, struct.error) as error:
         raise GolfError(f"{path} is not an intact artifact ({error}): pack the run's weights again.") from error
     if (codec_id, layout_bits) != (CODEC_IDS[quant.codec], _layout_bits(quant)):

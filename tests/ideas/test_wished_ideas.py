@@ -43,6 +43,6 @@ def test_they_train_on_two_ranks_and_the_script_is_the_framework(
     # The check sets this variable itself.
     monkeypatch.setenv("GOLF_RUNS", str(tmp_path / "runs"))
     chosen = [*([f"tech=[{','.join(CASES[name])}]"] if CASES[name] else []), *MORE.get(name, [])]
-    variant, run, script, code = check_runs(ideas()[name], chosen, tmp_path)
+    variant, run, *_, script, code = check_runs(ideas()[name], chosen, tmp_path)
     assert "is another variant" in variant and "on 2 ranks, every proof" in run
     assert script.startswith("the exported script: the same") and "bytes of the wrapped script" in code

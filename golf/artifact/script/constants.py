@@ -41,6 +41,8 @@ def one_valued(nodes: Sequence[ast.AST]) -> dict[int, dict[str, Any]]:
     used = {_key(n) for n in nodes if id(n) not in called and _is_read(n)}
     # `getattr` may get a method by its name.
     used |= {f".{n.value}" for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    # A copy may have other fields than the constructor gave.
+    copied = {k.arg for name in ("replace", ".replace") for call in calls[name] for k in call.keywords}
     callees = list(_callees(nodes))
     times = Counter(callee.name for callee in callees)
     found = {}
@@ -50,6 +52,8 @@ def one_valued(nodes: Sequence[ast.AST]) -> dict[int, dict[str, Any]]:
             bound = {n.id for n in _inside(callee) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
             bound |= {n.arg for n in _inside(callee) if isinstance(n, ast.arg)}
             values = {name: _one([call.get(name) for call in given]) for name in callee.defaults.keys() - bound}
+            if isinstance(callee.node, ast.ClassDef):
+                values = {name: value for name, value in values.items() if not copied & {name, None}}
             found[id(callee.node)] = {name: value for name, value in values.items() if value is not UNKNOWN}
     return found
 

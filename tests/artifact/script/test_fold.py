@@ -1,7 +1,7 @@
 """What a fixed configuration decides is cut, and nothing else. Programs are run before and after."""
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -47,6 +47,7 @@ def run(flat: Flat) -> object:
     names: dict = {
         "dataclass": dataclass,
         "field": field,
+        "replace": replace,
         "NamedTuple": NamedTuple,
         "__name__": "__main__",
         "RESULTS": results,
@@ -341,6 +342,24 @@ def test_a_parameter_that_no_call_gives_is_its_default(calls: str, is_cut: bool)
         f"def main(): return {calls}"
     )
     assert ("x + 1" not in text and "+ 1" not in text) == is_cut
+
+
+@pytest.mark.parametrize(
+    ("change", "is_cut"),
+    [
+        *(("rule", True), ("replace(rule, before=(abs,))", False), ("replace(rule, **{'before': (abs,)})", False)),
+        *(("Rule(before=(abs,))", False), ("Rule(1, (abs,))", False), ("(lambda kind: kind(1, (abs,)))(Rule)", False)),
+        ("replace(rule, size=2)", True),
+    ],
+)
+def test_a_field_that_no_object_gets_is_its_default(change: str, is_cut: bool) -> None:
+    text = cut(
+        "@dataclass(frozen=True)\nclass Rule:\n    size: int = 1\n    before: tuple = ()\n"
+        "def main():\n    rule = Rule()\n    rule, x = " + change + ", -1\n"
+        "    for edit in rule.before:\n        x = edit(x)\n    return x",
+        passes=2,
+    )
+    assert ("edit" not in text) == is_cut
 
 
 def test_a_parameter_that_is_set_again_and_that_of_two_methods_are_not_known() -> None:
