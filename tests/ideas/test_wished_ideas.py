@@ -8,7 +8,7 @@ import pytest
 
 from golf.commands.idea_check_command import check_runs
 from golf.idea_folders import ideas
-from tests.support import ROOT
+from tests.support import ROOT, further
 
 ONE_LAYER = [f"{key}=0" for key in ("tech.recurrence.first", "tech.recurrence.last")]
 # The ideas of the table in ideas/README.md and optimizers: one for each case, and those beside it. A case takes half a
@@ -36,7 +36,7 @@ def test_those_of_the_table_are_among_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [further(name) if name in ("binary", "token_ngram") else name for name in CASES])
 def test_they_train_on_two_ranks_and_the_script_is_the_framework(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_table_over_sweeps_in_rounds_says_that_it_counts_one_look(target: str,
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_best_of_equal_variants_is_called_better_as_rarely_as_the_rule_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

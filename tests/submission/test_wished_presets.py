@@ -12,10 +12,10 @@ from golf.foreign.folder_audit import audit
 from golf.run.result import OK, read_result
 from golf.settings.composition import rules_named
 from golf.training.data.own_text import OwnDataset
-from tests.support import golf_command, golf_main, tiny_overrides
+from tests.support import further, golf_command, golf_main, tiny_overrides
 
 TERNARY, DELTA_NET = "records/2026-03-24_ternary_unet", "notable/2026-04-28_gated_deltanet"
-PRESETS = pytest.mark.parametrize("experiment", [TERNARY, DELTA_NET])
+PRESETS = pytest.mark.parametrize("experiment", [TERNARY, further(DELTA_NET)])
 SHAPE = ["model.model_dim=32", "model.num_heads=4", "model.num_kv_heads=2"]
 
 
@@ -31,7 +31,7 @@ def tiny_run(experiment: str, tiny: OwnDataset) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("experiment", "parameters", "is_over"), [(TERNARY, "67,394,384", False), (DELTA_NET, "35,173,464", True)]
+    ("experiment", "parameters", "is_over"), [further(TERNARY, "67,394,384", False), (DELTA_NET, "35,173,464", True)]
 )
 def test_the_plan_has_its_parameters_and_says_whether_it_fits(experiment: str, parameters: str, is_over: bool) -> None:
     done = golf_command("plan", f"experiment={experiment}", "scale=record", "--on", "8xh100")

@@ -68,6 +68,7 @@ def assert_says_no_more_than_was_done(folder: Path, result: Result | None, undis
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_ranks_killed_at_random_moments_leave_no_false_result(tiny: OwnDataset, runs: Path) -> None:
     # In bf16, whose checkpoints have tensors of two dtypes; most kills are followed by a resume.
     kept = ["model.compute_dtype=bf16", "launch.checkpoint_seconds=0.02"]
