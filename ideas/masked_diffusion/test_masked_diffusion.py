@@ -424,7 +424,7 @@ def test_two_ranks_train_and_score_as_one_does(tiny: OwnDataset, runs: Path) -> 
 @pytest.mark.slow
 def test_the_script_is_the_framework(tiny: OwnDataset, tmp_path: Path) -> None:
     cfg = compose(on(tiny))
-    found = rehearse(cfg, Bundle(cfg).readable, Path(sys.executable), tmp_path, steps=4)
+    found = rehearse(cfg, Bundle(cfg).readable.encode(), Path(sys.executable), tmp_path, steps=4)
     assert found.losses > 4 and math.isfinite(found.val_bpb)
 
 
