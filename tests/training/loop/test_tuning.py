@@ -183,7 +183,9 @@ def test_rounding_and_tuning_count_as_training(tiny: OwnDataset) -> None:
     assert training_seconds(cfg) == 80
     cfg.quant.tune.steps = 0
     assert training_seconds(cfg) == 100
-    result = Result(name="", variant_id="", seed=1, train_seconds=79.0, total_bytes=1, eval_seconds=1.0)
+    result = Result(
+        name="", variant_id="", seed=1, train_seconds=79.0, artifact_bytes=1, total_bytes=1, eval_seconds=1.0
+    )
     assert budget_state(cfg, result)[0] == "ok"
     result.tune_seconds = 30.0
     assert budget_state(cfg, result) == (
