@@ -16,7 +16,7 @@ EXACT = ("model.compute_dtype=fp32", "optim.muon_dtype=fp32", "schedule.iteratio
     "tech",
     [
         further("z_loss,multi_token,distillation,focal_loss"),
-        "label_smoothing,multi_token,distillation",
+        further("label_smoothing,multi_token,distillation"),
         "schedule_free",
     ],
 )

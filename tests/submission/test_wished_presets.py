@@ -15,7 +15,7 @@ from golf.training.data.own_text import OwnDataset
 from tests.support import further, golf_command, golf_main, tiny_overrides
 
 TERNARY, DELTA_NET = "records/2026-03-24_ternary_unet", "notable/2026-04-28_gated_deltanet"
-PRESETS = pytest.mark.parametrize("experiment", [TERNARY, further(DELTA_NET)])
+PRESETS = [TERNARY, further(DELTA_NET)]
 SHAPE = ["model.model_dim=32", "model.num_heads=4", "model.num_kv_heads=2"]
 
 
@@ -41,7 +41,7 @@ def test_the_plan_has_its_parameters_and_says_whether_it_fits(experiment: str, p
 
 
 @pytest.mark.slow
-@PRESETS
+@pytest.mark.parametrize("experiment", PRESETS)
 def test_a_run_is_exported_rehearsed_and_audited(
     experiment: str, tiny: OwnDataset, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,7 +62,8 @@ def test_a_run_is_exported_rehearsed_and_audited(
 
 
 @pytest.mark.slow
-@PRESETS
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("experiment", [TERNARY, DELTA_NET])
 def test_two_ranks_train_as_one_does(experiment: str, tiny: OwnDataset, runs: Path) -> None:
     for nproc in (1, 2):
         done = golf_main(*tiny_run(experiment, tiny), f"launch.nproc={nproc}", f"name=ranks{nproc}")

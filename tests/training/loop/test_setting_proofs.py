@@ -19,7 +19,7 @@ from golf.training.optim.groups import ClippedOptimizer
 from golf.training.optim.muon import Muon
 from golf.training.optim.parallel_muon import ParallelMuon
 from golf.training.scoring.scorer import Scorer
-from tests.support import ROOT, compose
+from tests.support import ROOT, compose, further
 
 SMALL = [
     *("scale=laptop", "model=4l", "model.model_dim=32", "model.compute_dtype=fp32", "optim.muon_dtype=fp32"),
@@ -198,8 +198,11 @@ def test_the_settings_of_a_record_act() -> None:
     assert found(cfg) == []
 
 
+RECORDS = sorted(path.stem for path in (ROOT / "conf/experiment/records").glob("*.yaml"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", sorted(path.stem for path in (ROOT / "conf/experiment/records").glob("*.yaml")))
+@pytest.mark.parametrize("preset", [further(name) if i % 2 else name for i, name in enumerate(RECORDS)])
 def test_no_record_has_a_setting_that_changes_nothing(preset: str) -> None:
     """Such a setting would end its run as void."""
     assert found(compose([f"experiment=records/{preset}", "scale=laptop", "launch.device=cpu"])) == []

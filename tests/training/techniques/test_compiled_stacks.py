@@ -90,6 +90,7 @@ def test_switches_are_compiled_in_the_warm_up(
     assert len(losses) > 1 and list(losses)[-1] == switch_names(cfg)
 
 
+@pytest.mark.exhaustive
 def test_a_compiled_run_switches_and_reports_no_recompilation(tiny: OwnDataset, runs: Path, graphs_alone: None) -> None:
     late = selected(["recurrence", "soft_round"])
     done = golf_main(*tiny_overrides(tiny), *late, "schedule.warmdown_iters=4", "launch.compile=blocks")
