@@ -306,7 +306,8 @@ def test_a_handful_of_commands_runs(tiny: OwnDataset, runs: Path, tmp_path: Path
     chosen: dict[tuple[str, frozenset[str]], list[str]] = {}
     for command in (command for page in PAGES if page != HISTORY for command in commands(page)):
         words = shlex.split(command, comments=True)
-        if words[0] != "golf" or words[1] not in RUNS_FOR_REAL or {"FILE", "SWEEP", "A", "lr", "--html"} & set(words):
+        is_for_real = words[:1] == ["golf"] and RUNS_FOR_REAL & {*words[1:2]}
+        if not is_for_real or {"FILE", "SWEEP", "A", "lr", "--html"} & {*words}:
             continue
         chosen[words[1], frozenset(word for word in words if word.startswith("--"))] = words
     wrong = []
