@@ -1,4 +1,4 @@
-"""What products beside the core do for a run. The core imports none of them: `golf/products.py` fills these in."""
+"""Functions by which products beside the core act in a run: `golf/products.py` sets them, as the core imports none."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ def one_valued(nodes: Sequence[ast.AST]) -> dict[int, dict[str, Any]]:
     used |= {f".{n.value}" for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     # A copy may have other fields than the constructor gave.
     copied = {k.arg for name in ("replace", ".replace") for call in calls[name] for k in call.keywords}
-    callees = list(_callees(nodes))
+    callees, classes = list(_callees(nodes)), {node.name for node in nodes if isinstance(node, ast.ClassDef)}
     times = Counter(callee.name for callee in callees)
     found = {}
     for callee in callees:
         if times[callee.name] == 1 and callee.name not in used | METHODS and calls[callee.name]:
-            given = [_given(call, callee) for call in calls[callee.name]]
+            given = [_given(call, callee, classes) for call in calls[callee.name]]
             bound = {n.id for n in _inside(callee) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
             bound |= {n.arg for n in _inside(callee) if isinstance(n, ast.arg)}
             values = {name: _one([call.get(name) for call in given]) for name in callee.defaults.keys() - bound}
@@ -95,11 +95,11 @@ def _inside(callee: Callee) -> Iterator[ast.AST]:
         yield from walk(part)
 
 
-def _given(call: ast.Call, callee: Callee) -> dict[str, ast.expr]:
-    """Return what `call` gives each parameter, or nothing if that cannot be told."""
+def _given(call: ast.Call, callee: Callee, classes: set[str]) -> dict[str, ast.expr]:
+    """Return what `call` gives each parameter, or nothing if that cannot be told; `classes` are the program's."""
     names = [keyword.arg for keyword in call.keywords]
     # `Class.method(object)` gives the object first.
-    by_class = callee.is_method and not isinstance(call.func, ast.Attribute)
+    by_class = callee.is_method and getattr(getattr(call.func, "value", None), "id", "") in classes
     if None in names or by_class or any(isinstance(arg, ast.Starred) for arg in call.args):
         return {}
     by_name = {str(keyword.arg): keyword.value for keyword in call.keywords}

@@ -87,11 +87,14 @@ def _never_filled(nodes: Sequence[ast.AST], slots: Slots) -> set[str]:
     only_read |= {id(part) for test in tests for part in _operands(test)}
     # An empty list before `or` is not the result. Before `and` it is.
     only_read |= {id(v) for n in nodes if isinstance(n, ast.BoolOp) and isinstance(n.op, ast.Or) for v in n.values[:-1]}
+    # The values of a dict of lists are lists, which a loop over them may fill.
+    flat = {name for name in empty if not any(isinstance(v, ast.Dict) and v.values for v, _ in slots[name])}
     for node in nodes:
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in READERS:
             only_read |= {id(arg) for arg in node.args}
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("items", "values"):
-            only_read.add(id(node.func.value))  # type: ignore[attr-defined]
+            looped = node.func.value  # type: ignore[attr-defined]
+            only_read |= {id(looped)} if getattr(looped, "attr", "") in flat else set()
     read = (n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
     return empty - {node.attr for node in read if id(node) not in only_read}
 

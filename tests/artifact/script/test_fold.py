@@ -296,6 +296,7 @@ MODEL = (
         *("", "model.hooks.append(abs)", "model.hooks = [abs]", "getattr(model, 'hooks').append(abs)"),
         *("model.phases['add'].append(abs)", "use([*model.hooks, abs])", "same = model.hooks; same.append(abs)"),
         *("add(model.hooks)", "model.phases.setdefault('add', []).append(abs)", "(model.hooks and []).append(abs)"),
+        *("for all in model.phases.values(): all.append(abs)", "[all.append(abs) for _, all in model.phases.items()]"),
     ],
 )
 def test_a_list_that_nothing_fills_is_cut_with_what_reads_it(edit: str) -> None:
@@ -360,6 +361,14 @@ def test_a_field_that_no_object_gets_is_its_default(change: str, is_cut: bool) -
         passes=2,
     )
     assert ("edit" not in text) == is_cut
+
+
+@pytest.mark.parametrize(
+    "call", ["A.m(A(), 1, abs)", "A.m(A(), None, abs)", "(A.m(A(), None, abs), A.m(A(), None, None))", "A().m(1, abs)"]
+)
+def test_a_call_by_the_class_gives_the_object_first(call: str) -> None:
+    kind = "class A:\n    def m(self, x, y=None): return x if y is None else y(-2)\n"
+    assert "y is None" in cut(f"{kind}def main(): return {call}")
 
 
 def test_a_parameter_that_is_set_again_and_that_of_two_methods_are_not_known() -> None:
