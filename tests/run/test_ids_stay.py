@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from golf.errors import GolfError
+from golf.idea_folders import ONCE_BUILT_IN as ONCE_BUILT_IN_CODE
+from golf.idea_folders import ideas
 from golf.registry import technique_types
 from golf.run.folder import finished_run
 from golf.run.identity import flat, identity_of, variant_id
@@ -58,6 +60,12 @@ def settings_of(kind: type, prefix: str = "") -> Iterator[tuple[str, bool]]:
 )
 def test_pinned_variants_keep_their_ids(pinned: dict[str, list[str]]) -> None:
     assert {variant_id(compose(overrides)): overrides for overrides in pinned.values()} == pinned
+
+
+def test_code_of_ideas_that_were_built_in_is_the_noted_one() -> None:
+    """Else their variants have new ids. Who edits one writes its new hash, if it trains as before."""
+    now = {name: ideas()[name].digest() for name in ONCE_BUILT_IN_CODE}
+    assert now == ONCE_BUILT_IN_CODE, "golf/once_built_in.csv has other hashes"
 
 
 def test_a_new_setting_is_declared_later() -> None:
