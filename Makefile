@@ -12,7 +12,7 @@ CORES_AND_ONE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests ideas)
 # Files whose code meets other packages: configuration, checkpoints, artifacts, tables, pages, data.
 LOWEST = tests/settings/test_composition.py tests/training/loop tests/artifact/test_container.py tests/artifact/codec \
-	tests/report/test_results.py tests/report/test_board.py tests/jobs/track tests/training/data tests/test_train.py
+	tests/lab/report/test_results.py tests/lab/report/test_board.py tests/lab/track tests/training/data tests/test_train.py
 # Python compiles what is imported. Pip would compile all that is installed, which takes half a minute.
 INSTALL = $(PYTHON) -m pip --python $(BIN)/python install -q --no-compile
 

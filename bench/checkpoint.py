@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from golf.artifact.quant.fitting import with_steps
+from golf.lab.artifacts.quant_gap import stored_config
 from golf.run.folder import RunFolder
 from golf.settings.config import Config, QuantConfig
 from golf.training.data.dataset import open_dataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.quant_gap import stored_config
 from golf.training.loop.tuning import log_likely
 from golf.training.model.build import build_scored_model
 from golf.training.model.weights import read_weights

@@ -23,9 +23,9 @@ from bench.rounds import alternate, paired_ratio
 from bench.scoring import with_stride
 from bench.table import Row
 from golf.errors import GolfError
-from golf.foreign.env_names import KEYS
+from golf.field.env_names import KEYS
+from golf.lab.plan.flops import flops_per_token
 from golf.paths import ROOT, resolve
-from golf.plan.flops import flops_per_token
 from golf.settings.config import Config, mlp_hidden, to_dict
 from golf.training.data.dataset import is_unbuilt, open_dataset
 from golf.training.model.build import shapeless_model

@@ -12,7 +12,7 @@ from bench.rounds import alternate, paired_ratio
 from bench.table import Row
 from bench.tokens import random_dataset
 from golf.bits import Score
-from golf.plan.flops import flops_per_scored_token
+from golf.lab.plan.flops import flops_per_scored_token
 from golf.settings.config import Config, eval_seq_len
 from golf.training.data.dataset import Dataset
 from golf.training.model.build import build_model, shapeless_model

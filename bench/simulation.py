@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from golf.bits import bits_per_byte
-from golf.report.rows import RunRow
-from golf.report.sequential import SequentialPlan, judge_sequentially
-from golf.report.statistics import seeds_needed
-from golf.report.variants import Variant
-from golf.report.verdicts import BETTER, WORSE, judge
+from golf.lab.report.rows import RunRow
+from golf.lab.report.sequential import SequentialPlan, judge_sequentially
+from golf.lab.report.statistics import seeds_needed
+from golf.lab.report.variants import Variant
+from golf.lab.report.verdicts import BETTER, WORSE, judge
 from golf.settings.config import RulesConfig
 
 SD = 0.0007  # standard deviation between seeds of the public records, bits per byte

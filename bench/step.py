@@ -19,7 +19,7 @@ from bench.table import Row
 from bench.tokens import random_dataset
 from bench.work import step_bytes
 from golf.bits import Score
-from golf.plan.flops import flops_per_token
+from golf.lab.plan.flops import flops_per_token
 from golf.run.console import display_for
 from golf.run.folder import RunFolder
 from golf.run.runlog import RunLog

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from golf.artifact.quant.policy import dequantize as dequantize
     from golf.artifact.quant.policy import quantize as quantize
     from golf.errors import GolfError as GolfError
-    from golf.jobs.launch.launcher import train_and_score as train_and_score
+    from golf.launch.launcher import train_and_score as train_and_score
     from golf.settings.composition import compose as compose
     from golf.settings.config import Config as Config
     from golf.training.data.dataset import open_dataset as open_dataset
@@ -44,7 +44,7 @@ _MODULES = {
     "golf.artifact.container": ("load", "pack"),
     "golf.artifact.quant.policy": ("dequantize", "quantize"),
     "golf.errors": ("GolfError",),
-    "golf.jobs.launch.launcher": ("train_and_score",),
+    "golf.launch.launcher": ("train_and_score",),
     "golf.settings.composition": ("compose",),
     "golf.settings.config": ("Config",),
     "golf.training.data.dataset": ("open_dataset",),

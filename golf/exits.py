@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from golf.errors import GolfError, without_environment
 from golf.files import DISK_REFUSES
+from golf.paths import ROOT
 from golf.words import print_in_any_encoding
 
 OWN_PACKAGES = ("golf", "hydra_plugins", "bench", "scripts")
@@ -27,8 +28,13 @@ def exit_status(run: Callable[[], int]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
     except ModuleNotFoundError as error:
+        package, *rest = (error.name or "").split(".")
+        # Whoever deletes a product keeps what does not need it.
+        if package == "golf" and rest and not (ROOT / "golf" / rest[0]).exists():
+            print(f"error: This needs golf/{rest[0]}, which is not here: check it out again.", file=sys.stderr)
+            return EXIT_USAGE
         # A module of golf itself that is missing is a fault in golf, whose traceback is needed.
-        if (error.name or "").partition(".")[0] in OWN_PACKAGES:
+        if package in OWN_PACKAGES:
             raise
         print(f"error: {without_environment(error)}", file=sys.stderr)
         return EXIT_USAGE

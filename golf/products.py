@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from golf.paths import ROOT
 from golf.training.services import SERVICES
 
 if TYPE_CHECKING:
@@ -20,43 +21,50 @@ if TYPE_CHECKING:
 
 
 def _plan_lines(cfg: Config) -> list[str]:
-    from golf.plan.lines import lines_before_run
+    from golf.lab.plan.lines import lines_before_run
 
     return lines_before_run(cfg)
 
 
 def _code_bytes(cfg: Config) -> int:
-    from golf.artifact.script.code_bytes import code_bytes
+    from golf.submission.script.code_bytes import code_bytes
 
     return code_bytes(cfg)
 
 
 def _prove(cfg: Config, ranks: Ranks, dataset: Dataset) -> list[str]:
-    from golf.training.loop.proofs import failed_proofs
+    from golf.lab.proofs.run_proofs import failed_proofs
 
     return failed_proofs(cfg, ranks, dataset)
 
 
 def _prove_trained(cfg: Config, weights: Tensors, dataset: Dataset, ranks: Ranks) -> list[str]:
-    from golf.training.loop.scoring_proofs import trained_breaches
+    from golf.lab.proofs.scoring_proofs import trained_breaches
 
     return trained_breaches(cfg, weights, dataset, ranks.rank, ranks.world_size)
 
 
 def _check_tracker() -> None:
-    from golf.jobs.track.companion import check_installed
+    from golf.lab.track.companion import check_installed
 
     check_installed()
 
 
 def _mirrored(folder: RunFolder, track: TrackConfig) -> AbstractContextManager[None]:
-    from golf.jobs.track.companion import mirrored
+    from golf.lab.track.companion import mirrored
 
     return mirrored(folder, track)
 
 
 def fill_in() -> None:
     """Let runs of this process use the products that are here. `golf/__init__.py` calls it."""
-    SERVICES.plan_lines, SERVICES.code_bytes = _plan_lines, _code_bytes
-    SERVICES.prove, SERVICES.prove_trained = _prove, _prove_trained
-    SERVICES.check_tracker, SERVICES.mirrored = _check_tracker, _mirrored
+    if _is_here("lab"):
+        SERVICES.plan_lines = _plan_lines
+        SERVICES.prove, SERVICES.prove_trained = _prove, _prove_trained
+        SERVICES.check_tracker, SERVICES.mirrored = _check_tracker, _mirrored
+    if _is_here("submission"):
+        SERVICES.code_bytes = _code_bytes
+
+
+def _is_here(product: str) -> bool:
+    return (ROOT / "golf" / product / "__init__.py").exists()

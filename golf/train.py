@@ -101,7 +101,7 @@ class Task:
 
     def __call__(self, node: DictConfig) -> None:
         """Run the job of a command for a single run. The jobs of a sweep are run by golf's launcher."""
-        from golf.jobs.launch.launcher import start
+        from golf.launch.launcher import start
         from golf.run.attempts import sound_steps
         from golf.run.summary import print_result
         from golf.run.sweeps import Row
@@ -134,7 +134,7 @@ class Task:
 
 def plan(node: DictConfig) -> Config:
     """Print the plan of one run and return its configuration. Raises `GolfError` for a run that cannot start here."""
-    from golf.jobs.launch.launcher import check_start
+    from golf.launch.launcher import check_start
     from golf.run.summary import print_plan
     from golf.settings.overruled import replaced_by_scale
 
@@ -238,8 +238,8 @@ def _run_all(overrides: list[str]) -> int:
 def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> None:
     """Print the table of several runs, and send it to the tracker of the runs."""
     if len(rows) > 1:
-        from golf.jobs.sweep.batch import mirror_report
-        from golf.report.results import print_sweep
+        from golf.lab.report.results import print_sweep
+        from golf.lab.sweep.batch import mirror_report
 
         rules = rules_selected(overrides)
         print_sweep(name, [row[:3] for row in rows], rules)

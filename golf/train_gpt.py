@@ -7,7 +7,7 @@ them. RUN_ID names the log, logs/<RUN_ID>.txt. ARTIFACT_PATH names the artifact.
 there and trains nothing.
 """
 
-# The entry of an exported script: `golf.artifact.script` puts it and what it needs into one file, and the resolved
+# The entry of an exported script: `golf.submission.script` puts it and what it needs into one file, and the resolved
 # configuration into the dataclasses. The framework's own main is `golf.training.loop.rank`; both call the same stages.
 
 from __future__ import annotations

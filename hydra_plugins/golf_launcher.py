@@ -1,4 +1,4 @@
-"""Hydra's launcher for sweeps on this machine: compose the jobs of a batch and hand them to `golf.jobs.sweep`.
+"""Hydra's launcher for sweeps on this machine: compose the jobs of a batch and hand them to `golf.lab.sweep`.
 
 Hydra accepts plugins from the namespace package `hydra_plugins` only. The launcher works with every sweeper: a sweeper
 asks for batches of overrides and gets the bits per byte of each job back.
@@ -41,17 +41,17 @@ class GolfLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Hydra imports every plugin at its start, so what is slow to import waits until a sweep runs.
-        from golf.jobs.launch.process import Interrupted
-        from golf.jobs.sweep.batch import run_batch
-        from golf.jobs.sweep.jobs import Job
-        from golf.jobs.sweep.rounds import DECIDED, run_until_decided
+        from golf.lab.sweep.batch import run_batch
+        from golf.lab.sweep.jobs import Job
+        from golf.lab.sweep.rounds import DECIDED, run_until_decided
+        from golf.launch.process import Interrupted
 
         setup_globals()
         nodes, asked = zip(*self.jobs(job_overrides), strict=True)
         name = Path(self.config.hydra.sweep.dir).name
         in_rounds = any(isinstance(job, Job) and job.cfg.sweep.until == DECIDED for job in asked)
         if DRY_RUN in os.environ:
-            from golf.jobs.sweep.dry_run import show_dry_run
+            from golf.lab.sweep.dry_run import show_dry_run
 
             show_dry_run(asked, name)
             return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]
@@ -76,7 +76,7 @@ class GolfLauncher(Launcher):
 
     def _composed_job(self, overrides: Sequence[str]) -> tuple[DictConfig, Any]:
         """Return the composed configuration of a job and its `Job` or `Refused`."""
-        from golf.jobs.sweep.jobs import Job
+        from golf.lab.sweep.jobs import Job
 
         # A seed changes nothing else in a configuration, so that the seeds of a variant are composed once.
         seeds = [int(match[1]) for o in overrides if (match := SEED.fullmatch(o))]
@@ -128,7 +128,7 @@ def _is_value(override: Override) -> bool:
 def _job(overrides: Sequence[str], node: DictConfig) -> Any:
     """Return the `Job` that `node` describes, or `Refused` if it is not a valid configuration."""
     from golf.errors import GolfError
-    from golf.jobs.sweep.jobs import Job, Refused
+    from golf.lab.sweep.jobs import Job, Refused
     from golf.settings.composition import settled_config
     from golf.settings.overruled import replaced_by_scale
 

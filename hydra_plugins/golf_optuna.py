@@ -104,7 +104,7 @@ class OptunaSweeper(Sweeper):
 
     def _judge(self, fixed: list[str], best: list[str]) -> None:
         """Run reference and best on fresh seeds until that is decided, as a sweep of its own; print its table."""
-        from golf.report.results import print_sweep
+        from golf.lab.report.results import print_sweep
         from golf.settings.composition import rules_selected
 
         folder = Path(self.given.hydra.sweep.dir)

@@ -21,12 +21,12 @@ class GolfSubmitter(GolfLauncher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from golf.errors import GolfError
-        from golf.jobs.cluster.show import show_order, show_sent
-        from golf.jobs.cluster.submit import import_submitit, lock_submitting, make_order, record_order, submit
-        from golf.jobs.cluster.waves import start_waves
-        from golf.jobs.sweep.jobs import Job
-        from golf.jobs.sweep.record import taken_back_unless_sent
-        from golf.jobs.sweep.rounds import DECIDED
+        from golf.lab.cluster.show import show_order, show_sent
+        from golf.lab.cluster.submit import import_submitit, lock_submitting, make_order, record_order, submit
+        from golf.lab.cluster.waves import start_waves
+        from golf.lab.sweep.jobs import Job
+        from golf.lab.sweep.record import taken_back_unless_sent
+        from golf.lab.sweep.rounds import DECIDED
 
         setup_globals()
         # A sweeper that searches asks for further batches once it has scores.

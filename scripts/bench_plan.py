@@ -2,7 +2,7 @@
 
 Every finished run under `--runs` is planned again from its own configuration, and the prediction is set beside the
 bytes of its artifact. With `--quant "PRESET quant.key=value"` each checkpoint is stored under that instead, without
-calibration, and predicted so. `--fit` prints golf/plan/priors.csv's lines for these runs, from what their trained
+calibration, and predicted so. `--fit` prints golf/lab/plan/priors.csv's lines for these runs, from what their trained
 weights take beyond Gaussian ones of the same size. `--fixture` writes what the test of predictions reads.
 """
 
@@ -21,15 +21,15 @@ from torch import Tensor
 
 from golf.artifact.quant.policy import rounded_to_nearest
 from golf.errors import GolfError
-from golf.plan.artifact_size import role_features
-from golf.plan.excess_bits import NORMAL_BATCH, NORMAL_PATH, Prior, matrix_kind
-from golf.plan.history import FinishedRun, finished_runs
-from golf.plan.plan import Plan, make_plan
-from golf.plan.simulation import Simulation, price, simulate
-from golf.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
+from golf.lab.artifacts.quant_gap import stored_config
+from golf.lab.plan.artifact_size import role_features
+from golf.lab.plan.excess_bits import NORMAL_BATCH, NORMAL_PATH, Prior, matrix_kind
+from golf.lab.plan.history import FinishedRun, finished_runs
+from golf.lab.plan.plan import Plan, make_plan
+from golf.lab.plan.simulation import Simulation, price, simulate
+from golf.lab.plan.tensors import StoredTensor, matrix_roles, stored_tensors, weights_by_role
 from golf.settings.config import Config, uses_gptq
 from golf.training.loop.export import pack_model, round_model
-from golf.training.loop.quant_gap import stored_config
 from golf.training.model.build import shapeless_model
 from golf.training.model.weights import read_weights
 
@@ -59,7 +59,7 @@ def stored_as(run: FinishedRun, choice: str) -> FinishedRun:
 
 
 def recorded(run: FinishedRun) -> dict[str, Any]:
-    """Return what a prediction needs of a run, for tests/plan/finished_runs.*.json without weights."""
+    """Return what a prediction needs of a run, for tests/lab/plan/finished_runs.*.json without weights."""
     command = json.loads((run.folder.path / "environment.json").read_text(encoding="utf-8"))["command"]
     return {
         "name": run.result.name,

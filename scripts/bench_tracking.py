@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from golf.jobs.track.companion import descendants, end, start
-from golf.jobs.track.mirror_record import MirrorRecord
+from golf.lab.track.companion import descendants, end, start
+from golf.lab.track.mirror_record import MirrorRecord
 from golf.run.console import Display
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.runlog import RunLog

@@ -23,7 +23,7 @@ except ImportError:
 
 NAME = "Golf: variants and seeds"
 MOST_RUNS = 100  # most runs that W&B samples in a grouped chart
-RESULTS = "results"  # key of the table in runs of type `report`, see golf/jobs/track/sweep_report.py
+RESULTS = "results"  # key of the table in runs of type `report`, see golf/lab/track/sweep_report.py
 CURVES = (
     ("Validation, bits per byte over seconds of training", "val/bpb", "train_seconds"),
     ("Validation, bits per byte over tokens", "val/bpb", "tokens"),

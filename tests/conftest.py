@@ -14,9 +14,9 @@ import torch
 import yaml
 from hydra.core.config_store import ConfigStore
 
+from golf.lab.corpora.own_text import OwnDataset, Recipe, make_dataset
 from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from tests.support import FinishedRun, compose, finished_overrides, golf_main, make_text, only_run, tiny_overrides
 
 torch.set_num_threads(1)

@@ -22,12 +22,12 @@ import pytest
 import torch
 
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.proofs.run_proofs import RandomPasses
 from golf.registry import CHANGES_ORDER, CHANGES_SCORE, technique_types
 from golf.settings import composition, hardware
 from golf.settings.config import Config, LaunchConfig, techniques
 from golf.settings.hardware import Hardware
-from golf.training.data.own_text import OwnDataset
-from golf.training.loop.proofs import RandomPasses
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.attention import cpu_kernels
 from golf.training.model.build import build_model, compile_for_training
@@ -184,7 +184,7 @@ def with_techniques(cfg: Config, *planted: Any) -> Config:
 
 def refusal(*overrides: str) -> str:
     """Return the sentence with which a configuration or its inputs are refused before anything runs."""
-    from golf.jobs.launch.preflight import check_inputs
+    from golf.launch.preflight import check_inputs
 
     with pytest.raises(GolfError) as refused:
         check_inputs(composition.compose(overrides))

@@ -24,11 +24,11 @@ from golf.commands import cli, parsing
 from golf.commands.completion_command import candidates
 from golf.commands.idea_new_command import TEMPLATES
 from golf.errors import GolfError
-from golf.report.texts import PUBLISHED_ON
-from golf.report.variants import SCORES
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.report.texts import PUBLISHED_ON
+from golf.lab.report.variants import SCORES
 from golf.run.result import OK, read_result
 from golf.tables import table_of
-from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, golf_command, tiny_overrides
 
 FOLDER = ROOT / "golf" / "commands"
@@ -71,7 +71,7 @@ def test_every_command_explains_itself_without_torch() -> None:
 
 def test_commands_that_read_stored_results_need_no_torch(tmp_path: Path) -> None:
     """`import torch` takes most of the time until a command answers."""
-    code = "import sys; from golf.commands.cli import main; import golf.report.board_server\n"
+    code = "import sys; from golf.commands.cli import main; import golf.lab.report.board_server\n"
     code += "for line in ('status', 'status x', 'cancel x', 'report x', 'ledger', 'sync', 'import x'):\n"
     code += "    main(line.split())\n"
     code += "print('torch' in sys.modules)"

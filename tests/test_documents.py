@@ -19,14 +19,14 @@ from hydra.core.override_parser.types import IntervalSweep
 import golf
 from golf.commands import cli
 from golf.errors import GolfError
-from golf.foreign.env_vars import translate
+from golf.field.env_vars import translate
 from golf.idea_folders import ideas
+from golf.lab.corpora.own_text import OwnDataset
 from golf.registry import technique_types
 from golf.run.identity import variant_id
-from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique
 from tests.support import ROOT, compose, golf_command, golf_main, only_run, tiny_overrides
-from tests.test_layers import WINGS
+from tests.test_layers import CORE, PRODUCTS
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HISTORY = ROOT / "docs/benchmarks_log.md"  # its commands are those of their day
@@ -262,7 +262,7 @@ def test_the_guide_names_the_seams_there_are() -> None:
 def test_the_readme_is_short_and_names_wings_and_presets() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 150
-    assert [wing for wing in WINGS if f"  {wing}/ " not in text] == []
+    assert [wing for wing in [*CORE, *PRODUCTS] if f"  {wing}/ " not in text] == []
     presets = {path.stem for path in (ROOT / "conf/experiment").glob("*.yaml")}
     assert [preset for preset in presets if f"`{preset}`" not in text] == []
 

@@ -26,8 +26,10 @@ CHARACTERS = 20_000
 # Seconds of CPU for such a text. A square of its length takes several, an exponential never ends.
 MOST_SECONDS = 0.25
 # Short texts that golf makes itself: names of files and folders, overrides, lines of Slurm and of its own programs.
-SHORT: tuple[str, ...] = ("golf.foreign.submission_json._MEANINGS",)  # keys of at most 200 characters
-SHORT += tuple(f"golf.{wing}." for wing in ("run", "settings", "plan", "jobs", "commands", "training", "artifact"))
+SHORT: tuple[str, ...] = ("golf.field.submission_json._MEANINGS",)  # keys of at most 200 characters
+SHORT += tuple(f"golf.{wing}." for wing in ("run", "settings", "launch", "commands", "training", "artifact"))
+SHORT += tuple(f"golf.lab.{room}." for room in ("plan", "sweep", "cluster", "track", "proofs", "artifacts"))
+SHORT += ("golf.submission.script.",)
 
 
 def modules() -> Iterator[Any]:
@@ -140,7 +142,7 @@ def slow(pattern: re.Pattern[str], methods: set[str], repeated: list[str], begin
 
 
 def reads_long_texts(name: str) -> bool:
-    return not name.startswith(SHORT) or name.startswith("golf.artifact.script")
+    return not name.startswith(SHORT) or name.startswith("golf.submission.script")
 
 
 def test_no_expression_takes_the_square_of_a_text() -> None:

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import golf
-from golf.jobs.launch.launcher import train_and_score
+from golf.lab.corpora.own_text import OwnDataset
+from golf.launch.launcher import train_and_score
 from golf.run.result import INTERRUPTED, read_result
 from golf.submission.rehearsal import _small, small_data, small_variables
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.rank import UNPROVEN
 from tests.support import ROOT, compose, golf_train, only_run, tiny_overrides
 

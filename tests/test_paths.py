@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from golf.lab.corpora.own_text import OwnDataset
 from golf.paths import import_variables
 from golf.run.result import OK, read_result
-from golf.training.data.own_text import OwnDataset
 from tests.support import golf_train, tiny_overrides
 
 

@@ -17,7 +17,7 @@ from golf.commands import gpu_check_command, gpu_measurement, gpu_ranks
 from golf.commands.gpu_check_command import PRESETS
 from golf.commands.gpu_presets import Measured
 from golf.errors import GolfError
-from golf.training.data.own_text import OwnDataset
+from golf.lab.corpora.own_text import OwnDataset
 from golf.training.model.documents import PieceAttention
 from tests.support import ROOT, golf_main, make_text, tiny_overrides
 

@@ -20,9 +20,9 @@ from golf import system
 from golf.commands import doctor_gpus, doctor_storage
 from golf.commands.diagnosis import NOTE, OK
 from golf.errors import GolfError
-from golf.jobs.launch.preflight import check_inputs
-from golf.jobs.launch.shares import shares
-from golf.jobs.track.companion import descendants
+from golf.lab.track.companion import descendants
+from golf.launch.preflight import check_inputs
+from golf.launch.shares import shares
 from golf.settings import hardware
 from golf.settings.composition import compose
 from golf.settings.hardware import Hardware

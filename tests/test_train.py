@@ -14,9 +14,9 @@ import torch
 
 import golf
 from golf.files import write_atomic, write_json
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.folder import create_run_folder
 from golf.run.result import read_result
-from golf.training.data.own_text import OwnDataset
 from tests.support import (
     PARITY,
     ROOT,

@@ -1,4 +1,4 @@
-"""The bytes that count: the artifact file, and the size of the script that is counted with it.
+"""The artifact file: how weights are rounded (`quant`), coded (`codec`) and written (`container`).
 
-Public: `container.pack` and `load`, `quant.policy.quantize`, `script.code_bytes.code_bytes`.
+Public: `container.pack` and `load`, `quant.policy.quantize`.
 """

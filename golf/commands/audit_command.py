@@ -19,9 +19,9 @@ TITLES = table_of(__file__)
 def main(arguments: list[str]) -> int:
     """Print the audit; the exit status is 1 if the submission has a fault."""
     args = CommandParser("audit", __doc__).parse_intermixed_args(arguments)
-    from golf.foreign.byte_audit import audit_bytes
-    from golf.foreign.folder_audit import audit
-    from golf.foreign.reference import reference_of
+    from golf.field.byte_audit import audit_bytes
+    from golf.field.folder_audit import audit
+    from golf.field.reference import reference_of
     from golf.settings.composition import rules_named
 
     report = audit(args.folder, reference_of(args.reference) if args.reference else None, rules_named(args.rules))

@@ -20,8 +20,8 @@ def main(arguments: list[str]) -> int:
     """Serve the page until Ctrl-C."""
     args = CommandParser("board", __doc__).parse_intermixed_args(arguments)
     from golf.errors import GolfError
-    from golf.jobs.cluster.follow import SweepJobs
-    from golf.report.board_server import Board, BoardServer, is_this_machine, plotly_file
+    from golf.lab.cluster.follow import SweepJobs
+    from golf.lab.report.board_server import Board, BoardServer, is_this_machine, plotly_file
     from golf.run.folder import runs_root
     from golf.settings.composition import rules_named
 

@@ -13,10 +13,10 @@ from golf.words import counted
 def main(arguments: list[str]) -> int:
     """Cancel the jobs and print how many there were."""
     args = CommandParser("cancel", __doc__).parse_intermixed_args(arguments)
-    from golf.jobs.cluster.queue import cancel, job_states
-    from golf.jobs.cluster.status import find_record
-    from golf.jobs.cluster.submit import read_submitted
-    from golf.jobs.cluster.waves import waves_sent
+    from golf.lab.cluster.queue import cancel, job_states
+    from golf.lab.cluster.status import find_record
+    from golf.lab.cluster.submit import read_submitted
+    from golf.lab.cluster.waves import waves_sent
     from golf.run.sweeps import sweep_folder
 
     record = find_record(args.sweep)

@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     args = made.parse_intermixed_args(arguments)
     if args.train_shards < 0:
         made.error("--train-shards has to be 0 or more")
-    from golf.training.data.hub import Repository, fetch_variant
+    from golf.lab.corpora.hub import Repository, fetch_variant
 
     folder = fetch_variant(args.variant, args.train_shards, args.root, print, Repository(args.repo, args.prefix))
     print(f"complete in {folder}: train on it with data=fineweb_{CONFIGURED.get(args.variant, args.variant)}")

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
         made.error("--val-every has to be 2 or more")
     if args.val_docs is not None and args.val_docs < 1:
         made.error("--val-docs has to be 1 or more")
-    from golf.training.data.own_text import Recipe, make_dataset
+    from golf.lab.corpora.own_text import Recipe, make_dataset
 
     # The arguments are called as the recipe's fields are.
     recipe = Recipe(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Recipe)})

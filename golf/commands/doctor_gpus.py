@@ -91,7 +91,7 @@ def _usable(seen: DriverView | None) -> Diagnosis:
 
 def _hindrance(seen: DriverView | None, count: int, lowest_capability: int) -> str:
     """Return why runs on the `count` GPUs that torch sees are slower than they could be, empty if they are not."""
-    from golf.jobs.launch.preflight import busy_gpus
+    from golf.launch.preflight import busy_gpus
 
     if seen and len(seen.names) > count:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -21,16 +21,16 @@ def main(arguments: list[str]) -> int:
     """Export the runs and print the folder."""
     args = CommandParser("export", __doc__).parse_intermixed_args(arguments)
     if args.read:
-        from golf.artifact.script.bundle import Bundle
         from golf.submission.runs import gather
+        from golf.submission.script.bundle import Bundle
 
         print(Bundle(gather(args.runs)[0].cfg).readable, end="")
         return 0
     if not (args.author and args.github_id):
         raise GolfError("A submission names its author: add --author and --github-id.")
-    from golf.foreign.folder_audit import audit
-    from golf.foreign.reference import reference_of
-    from golf.report.comparison import check_published_text
+    from golf.field.folder_audit import audit
+    from golf.field.reference import reference_of
+    from golf.lab.report.comparison import check_published_text
     from golf.settings.composition import rules_named
     from golf.submission.manifest import Label
     from golf.submission.readme import in_a_sentence

@@ -27,8 +27,8 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
 if TYPE_CHECKING:
-    from golf.foreign.script_variables import ScriptVariables
-    from golf.foreign.translation import Translation
+    from golf.field.script_variables import ScriptVariables
+    from golf.field.translation import Translation
     from golf.settings.config import Config
 
 COMMAND = re.compile(r"(^|\s)([A-Za-z_]\w*=|python|torchrun)|\.py(\s|$)")  # what some command line of a script has
@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
     if not args.script and not COMMAND.search(args.line):
         example = '"MATRIX_LR=0.06 torchrun train_gpt.py"'
         raise GolfError(f"from-env got no command line: write one in quotes, such as {example}, or name a --script.")
-    from golf.foreign.env_vars import translate
-    from golf.foreign.script_variables import ScriptVariables, public_variables
+    from golf.field.env_vars import translate
+    from golf.field.script_variables import ScriptVariables, public_variables
     from golf.settings.composition import compose
 
     script = public_variables(args.script) if args.script else ScriptVariables()
@@ -84,7 +84,7 @@ def _missing(script: ScriptVariables, translation: Translation) -> list[str]:
 
 def _other_model(script: ScriptVariables, translation: Translation, cfg: Config) -> list[str]:
     """Return a sentence if the log or the script counts other parameters than the model of `cfg` has."""
-    from golf.foreign.parameter_count import UncountableError, parameter_count
+    from golf.field.parameter_count import UncountableError, parameter_count
     from golf.training.model.build import shapeless_model
 
     source, count = "log", script.model_params

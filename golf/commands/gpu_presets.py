@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from golf.commands.gpu_check_command import one_line
-from golf.plan.gpu_plan import phases_of
-from golf.plan.machines import machine_like
-from golf.plan.step_model import MEMORY_MARGIN, peak_mib, step_ms
+from golf.lab.plan.gpu_plan import phases_of
+from golf.lab.plan.machines import machine_like
+from golf.lab.plan.step_model import MEMORY_MARGIN, peak_mib, step_ms
 from golf.run.environment import machine_kind
 from golf.settings.composition import compose
 from golf.settings.config import Config

@@ -26,7 +26,7 @@ def check_two_ranks(device: torch.device) -> tuple[str, bool, str]:
     gpus = torch.cuda.device_count()
     if device.type == "cuda" and gpus < RANKS:
         return what, True, f"not tried: it needs two GPUs, and there is {gpus}"
-    agent = [sys.executable, "-m", "golf.jobs.launch.agent", "--standalone", "--nproc-per-node", str(RANKS)]
+    agent = [sys.executable, "-m", "golf.launch.agent", "--standalone", "--nproc-per-node", str(RANKS)]
     command = [*agent, "-m", "golf.commands.gpu_ranks", device.type]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=TIMEOUT_SECONDS)

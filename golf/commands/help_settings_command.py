@@ -17,7 +17,7 @@ from golf.errors import GolfError
 def main(arguments: list[str]) -> int:
     """Print the settings that were asked for."""
     args = CommandParser("help settings", __doc__).parse_intermixed_args(arguments)
-    from golf.settings.catalogue import found
+    from golf.lab.report.settings_catalogue import found
 
     words = " ".join(args.words)
     # The name of a group is meant as the group, even if keys of other groups contain the word.

@@ -90,8 +90,8 @@ def _more_rows(cfg: Config, overrides: list[str]) -> Iterator[str]:
 
     Raises `GolfError` if a token acts where it must not.
     """
+    from golf.lab.proofs.scoring_proofs import LONGEST_ROW, document_leaks, future_leaks
     from golf.settings.composition import compose
-    from golf.training.loop.scoring_proofs import LONGEST_ROW, document_leaks, future_leaks
 
     long = dataclasses.replace(cfg, data=dataclasses.replace(cfg.data, train_seq_len=LONGEST_ROW))
     if leaks := future_leaks(long):
@@ -112,13 +112,13 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
 
     Raises `GolfError` at the first check that fails.
     """
-    from golf.artifact.script.bundle import Bundle
-    from golf.artifact.script.code_bytes import code_bytes
-    from golf.jobs.launch.launcher import train_and_score
+    from golf.launch.launcher import train_and_score
     from golf.run.identity import variant_id
     from golf.run.result import OK
     from golf.settings.composition import compose
     from golf.submission.rehearsal import rehearse, small_data
+    from golf.submission.script.bundle import Bundle
+    from golf.submission.script.code_bytes import code_bytes
 
     kind: Any = technique_types()[idea.name]
     stored = (f"quant.attn.format={idea.name}", f"quant.mlp.format={idea.name}", "quant.small_numel=1000")

@@ -18,14 +18,14 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
 if TYPE_CHECKING:
-    from golf.foreign.imported_entries import Entry
+    from golf.field.imported_entries import Entry
 
 
 def main(arguments: list[str]) -> int:
     """Import the runs and show them."""
     args = CommandParser("import", __doc__).parse_intermixed_args(arguments)
-    from golf.foreign.import_tables import as_csv, as_json, explanation, summary
-    from golf.foreign.imported_entries import chosen, entries_of, ordered
+    from golf.field.import_tables import as_csv, as_json, explanation, summary
+    from golf.field.imported_entries import chosen, entries_of, ordered
 
     # Conditions are read before anything is stored.
     chosen([], args.filter)
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 def _records(args: argparse.Namespace) -> list[dict]:
     """Return the records of the paths, or of everything imported before. Raises `GolfError` if there is no run."""
-    from golf.foreign.import_store import import_folders, read_records, record, store
+    from golf.field.import_store import import_folders, read_records, record, store
     from golf.run.folder import runs_root
 
     if not args.paths:
@@ -69,7 +69,7 @@ def _records(args: argparse.Namespace) -> list[dict]:
 
 
 def _show(entries: list[Entry], summary: list[str], *, by_submission: bool) -> None:
-    from golf.foreign.import_tables import counts, fault_lines, table
+    from golf.field.import_tables import counts, fault_lines, table
     from golf.run.summary import PLAIN_WIDTH
     from golf.words import text_width
 

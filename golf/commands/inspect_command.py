@@ -19,8 +19,8 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
 if TYPE_CHECKING:
-    from golf.artifact.inspection import InspectedTensor, Inspection
-    from golf.report.table import Table
+    from golf.lab.artifacts.inspection import InspectedTensor, Inspection
+    from golf.lab.report.table import Table
 
 LEGEND = "narrowest format: the narrowest that holds the codes; the configuration's can be wider"
 
@@ -28,7 +28,7 @@ LEGEND = "narrowest format: the narrowest that holds the codes; the configuratio
 def main(arguments: list[str]) -> int:
     """Print the table of tensors."""
     args = CommandParser("inspect", __doc__).parse_intermixed_args(arguments)
-    from golf.artifact.inspection import inspect_file
+    from golf.lab.artifacts.inspection import inspect_file
     from golf.run.folder import RunFolder
     from golf.training.model.weights import read_weights
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     if args.json:
         print(json.dumps(dataclasses.asdict(inspection), indent=2))
     else:
-        from golf.report.table import render
+        from golf.lab.report.table import render
 
         print(render(_table(inspection, args.classes), "text"), end="")
     return 0
@@ -50,8 +50,8 @@ def main(arguments: list[str]) -> int:
 
 def _table(inspection: Inspection, classes_only: bool) -> Table:
     """Return the table of tensors and classes, whose narrow forms keep bytes and bits."""
-    from golf.artifact.inspection import totals_by_class
-    from golf.report.table import Column, Table
+    from golf.lab.artifacts.inspection import totals_by_class
+    from golf.lab.report.table import Column, Table
 
     columns = (
         Column("tensor", "tensor", is_text=True),

@@ -12,8 +12,8 @@ from golf.errors import GolfError
 def main(arguments: list[str]) -> int:
     """Print the ledger."""
     args = CommandParser("ledger", __doc__).parse_intermixed_args(arguments)
-    from golf.report.ledger import ledger
-    from golf.report.table import render
+    from golf.lab.report.ledger import ledger
+    from golf.lab.report.table import render
     from golf.run.folder import runs_root
     from golf.settings.composition import rules_named
 

@@ -24,8 +24,8 @@ from golf.words import listed
 HERE = "here"  # value of --on
 
 if TYPE_CHECKING:
-    from golf.plan.plan import Plan
-    from golf.plan.seconds import StepTime
+    from golf.lab.plan.plan import Plan
+    from golf.lab.plan.seconds import StepTime
     from golf.settings.config import Config
 
 
@@ -40,10 +40,10 @@ def main(arguments: list[str]) -> int:
     refuse_mistakes(args.overrides)
     if args.solve:
         refuse_unknown_key(args.solve)
-    from golf.plan.history import finished_runs
-    from golf.plan.machines import overrides_on, parse_machine
-    from golf.plan.plan import make_plan
-    from golf.plan.solve import Limits, solve
+    from golf.lab.plan.history import finished_runs
+    from golf.lab.plan.machines import overrides_on, parse_machine
+    from golf.lab.plan.plan import make_plan
+    from golf.lab.plan.solve import Limits, solve
     from golf.run.folder import runs_root
     from golf.settings.composition import compose
     from golf.settings.hardware import assumed
@@ -86,7 +86,7 @@ def refuse_senseless(args: argparse.Namespace) -> None:
 
 
 def _probed(cfg: Config) -> StepTime:
-    from golf.plan.probe import probed_step_time
+    from golf.lab.plan.probe import probed_step_time
     from golf.system import tune_allocator
 
     if cfg.launch.device == "cpu":
@@ -95,8 +95,8 @@ def _probed(cfg: Config) -> StepTime:
 
 
 def _show(cfg: Config, plan: Plan, as_json: bool) -> None:
-    from golf.plan.lines import as_dict, plan_lines, plan_table
-    from golf.report.table import render
+    from golf.lab.plan.lines import as_dict, plan_lines, plan_table
+    from golf.lab.report.table import render
 
     if as_json:
         print(json.dumps(as_dict(plan), indent=2))

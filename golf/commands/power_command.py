@@ -17,7 +17,7 @@ from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
 
 if TYPE_CHECKING:
-    from golf.report.table import Table
+    from golf.lab.report.table import Table
     from golf.settings.config import RulesConfig
 
 SEEDS = (2, 3, 4, 5, 6, 8, 10, 16)
@@ -26,7 +26,7 @@ SEEDS = (2, 3, 4, 5, 6, 8, 10, 16)
 def main(arguments: list[str]) -> int:
     """Print the table of seeds, differences and power."""
     args = CommandParser("power", __doc__).parse_intermixed_args(arguments)
-    from golf.report.table import render
+    from golf.lab.report.table import render
     from golf.settings.composition import rules_named
 
     if args.variants < 2 or (args.variants > 2 and args.published):
@@ -37,8 +37,8 @@ def main(arguments: list[str]) -> int:
 
 def _table(args: argparse.Namespace, rules: RulesConfig) -> Table:
     from golf.bits import bits_per_byte
-    from golf.report.statistics import MOST_SD, detection_power, seeds_needed, smallest_difference
-    from golf.report.table import Column, Table
+    from golf.lab.report.statistics import MOST_SD, detection_power, seeds_needed, smallest_difference
+    from golf.lab.report.table import Column, Table
 
     unit = "nats" if args.nats else "bpb"
     sigma, source, bytes_per_token = _noise(args)
@@ -79,8 +79,8 @@ def _noise(args: argparse.Namespace) -> tuple[float, str, float]:
 
     Raises `GolfError` if none was given or measured.
     """
-    from golf.report.statistics import ROUNDING, pooled_sd
-    from golf.report.study import read_study
+    from golf.lab.report.statistics import ROUNDING, pooled_sd
+    from golf.lab.report.study import read_study
 
     if args.sigma is not None and args.runs:
         raise GolfError("--sigma and --runs are two sources of one number: give one of them.")

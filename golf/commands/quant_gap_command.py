@@ -23,9 +23,9 @@ def main(arguments: list[str]) -> int:
     args = CommandParser("quant-gap", __doc__).parse_intermixed_args(arguments)
     # As golf/train.py sets it. OpenMP reads it when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    from golf.lab.artifacts.quant_gap import ENOUGH_TOKENS, gaps_of_run, print_gaps
     from golf.run.folder import RunFolder
     from golf.system import tune_allocator
-    from golf.training.loop.quant_gap import ENOUGH_TOKENS, gaps_of_run, print_gaps
 
     tune_allocator()
     tokens = ENOUGH_TOKENS if args.tokens is None else args.tokens

@@ -17,12 +17,12 @@ def main(arguments: list[str]) -> int:
     args = CommandParser("report", __doc__).parse_intermixed_args(arguments)
     from golf.errors import GolfError
     from golf.files import write_atomic
-    from golf.report.comparison import check_published_text, published_noise
-    from golf.report.findings import judged
-    from golf.report.results import results_table
-    from golf.report.store import sweep_names
-    from golf.report.study import read_study
-    from golf.report.table import render
+    from golf.lab.report.comparison import check_published_text, published_noise
+    from golf.lab.report.findings import judged
+    from golf.lab.report.results import results_table
+    from golf.lab.report.store import sweep_names
+    from golf.lab.report.study import read_study
+    from golf.lab.report.table import render
     from golf.run.folder import runs_root
     from golf.settings.composition import rules_named
 
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     options = {"score": args.score, "sigma": args.sigma, "test": args.test}
     findings = judged(study, rules, against=args.against, published=noise, **options)
     if args.html:
-        from golf.report.board_file import single_file
+        from golf.lab.report.board_file import single_file
 
         write_atomic(args.html, single_file(findings))
     print(render(results_table(findings), args.format), end="")

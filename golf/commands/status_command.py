@@ -14,9 +14,9 @@ LOOKS_TO_END = 2  # one after the other that found nobody at work
 def main(arguments: list[str]) -> int:
     """Print the table of runs, once or until the sweep has ended. Then the status is 1 unless every run is `ok`."""
     args = CommandParser("status", __doc__).parse_intermixed_args(arguments)
-    from golf.jobs.cluster.show import status_table
-    from golf.jobs.cluster.status import find_record, sweep_status
-    from golf.jobs.cluster.waves import about_waves
+    from golf.lab.cluster.show import status_table
+    from golf.lab.cluster.status import find_record, sweep_status
+    from golf.lab.cluster.waves import about_waves
     from golf.run.summary import console
 
     if args.sweep is None:
@@ -34,8 +34,8 @@ def _watch(name: str) -> int:
     """Print the table of sweep `name` until nobody is at work on it. Return 0 if every run is `ok`, else 1."""
     from rich.live import Live
 
-    from golf.jobs.cluster.show import status_table
-    from golf.jobs.cluster.status import NOT_STARTED, find_record, is_at_work, sweep_status
+    from golf.lab.cluster.show import status_table
+    from golf.lab.cluster.status import NOT_STARTED, find_record, is_at_work, sweep_status
     from golf.run.result import OK
     from golf.run.summary import console
 
@@ -58,8 +58,8 @@ def _watch(name: str) -> int:
 def _list_sweeps() -> int:
     """Print every sweep with the states of its runs, oldest first."""
     from golf.errors import GolfError
-    from golf.jobs.cluster.status import counts, find_record, sweep_status
-    from golf.report.store import sweep_names
+    from golf.lab.cluster.status import counts, find_record, sweep_status
+    from golf.lab.report.store import sweep_names
     from golf.run.folder import runs_root
 
     names = sweep_names(runs_root())

@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
         # This prints the help, or that overrides are missing, and exits.
         CommandParser("submit", __doc__).parse_args(arguments)
     from golf import train  # also makes hydra_plugins/ importable
-    from golf.jobs.cluster.hardware import cluster_hardware
+    from golf.lab.cluster.hardware import cluster_hardware
     from golf.settings.hardware import assumed
     from golf.settings.usage import DRY_RUN
     from hydra_plugins.golf_submitter import SUBMITS

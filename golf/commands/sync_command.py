@@ -21,8 +21,8 @@ from golf.words import counted
 def main(arguments: list[str]) -> int:
     """Upload the runs; the exit status is 1 if one did not get through."""
     args = CommandParser("sync", __doc__).parse_intermixed_args(arguments)
-    from golf.jobs.track.backfill import folders, has_ended, pending
-    from golf.jobs.track.companion import check_installed
+    from golf.lab.track.backfill import folders, has_ended, pending
+    from golf.lab.track.companion import check_installed
     from golf.run.folder import runs_root
 
     check_installed()
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
 def _upload(ready: list[Path], args: argparse.Namespace) -> bool:
     """Upload the folders one after the other and return True, or False after the first failure."""
     from golf.files import refuse_unwritable
-    from golf.jobs.track.backfill import back_fill, settings_of, unhurried
+    from golf.lab.track.backfill import back_fill, settings_of, unhurried
 
     mode = "offline" if args.offline else "online"
     for number, folder in enumerate(ready, start=1):

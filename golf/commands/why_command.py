@@ -13,6 +13,6 @@ from golf.commands.parsing import CommandParser
 def main(arguments: list[str]) -> int:
     """Print the differences."""
     args = CommandParser("why", __doc__).parse_intermixed_args(arguments)
-    from golf.report.why import why
+    from golf.lab.report.why import why
 
     return why(args.variants)

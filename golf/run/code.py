@@ -14,8 +14,9 @@ from golf.files import DAMAGED, read_json, write_json
 from golf.paths import ROOT
 from golf.words import listed
 
-# No rank executes a file of these, so an edit of a table or a page leaves results as they are.
-NOT_RUN = ("report", "foreign", "commands", "plan", "submission", "jobs/sweep", "jobs/cluster", "jobs/track")
+# A rank executes the core, proofs can make its run void, and the bytes of its script count. An edit of anything else,
+# such as a table or a page, leaves results as they are.
+IN_RUNS = ("settings", "run", "artifact", "training", "launch", "lab/proofs", "submission/script")
 SUFFIXES = (".py", ".yaml", ".csv")
 EARLIER = "an earlier version"  # code of a run whose record has no digest
 THEN = ", then "  # between the digests of a run that was resumed by other code
@@ -25,9 +26,8 @@ T = TypeVar("T")
 
 def golf_files() -> dict[str, str]:
     """Return a hash of each file of golf that a run executes, by its path in the repository."""
-    left_out = [ROOT / "golf" / place for place in NOT_RUN]
-    files = (path for path in (ROOT / "golf").rglob("*") if path.suffix in SUFFIXES)
-    return _hashes(path for path in files if not any(path.is_relative_to(place) for place in left_out))
+    folders = [(ROOT / "golf").glob("*"), *((ROOT / "golf" / place).rglob("*") for place in IN_RUNS)]
+    return _hashes(path for paths in folders for path in paths if path.suffix in SUFFIXES)
 
 
 def conf_files() -> dict[str, str]:

@@ -1,3 +1,4 @@
-"""Submissions of own runs. Public: `record_folder.export`, which writes a record folder and proves its script by
-running it.
+"""Submissions of own runs: the package as one file (`script`), the record folder, and the rehearsal of its script.
+
+Public: `record_folder.export`, `script.bundle.Bundle`, `script.code_bytes.code_bytes`.
 """

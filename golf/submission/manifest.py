@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from golf.report.verdicts import Verdict
+from golf.lab.report.verdicts import Verdict
 from golf.submission.runs import SubmittedRun, mean, sample_sd
 from golf.words import counted
 

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from golf.artifact.script.settings import submitted
 from golf.run.identity import flat
 from golf.settings.config import Config, techniques
 from golf.submission.manifest import Label
 from golf.submission.rehearsal import Rehearsal
 from golf.submission.runs import SubmittedRun, mean, sample_sd
+from golf.submission.script.settings import submitted
 from golf.words import as_override, counted
 
 TEMPLATE = Path(__file__).with_name("readme.md")

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from golf.artifact.script.bundle import Bundle
 from golf.errors import GolfError
+from golf.field.reference import sentence
 from golf.files import new_folder, refuse_unwritable, write_atomic, write_json
-from golf.foreign.reference import sentence
+from golf.lab.report.variants import Variant
+from golf.lab.report.verdicts import judge
 from golf.paths import resolve
-from golf.report.variants import Variant
-from golf.report.verdicts import judge
 from golf.run.result import OK
 from golf.settings.config import RulesConfig
 from golf.submission.clean_env import clean_environment
@@ -23,6 +22,7 @@ from golf.submission.manifest import Label, manifest
 from golf.submission.readme import readme
 from golf.submission.rehearsal import Rehearsal, rehearse
 from golf.submission.runs import SubmittedRun, as_variant
+from golf.submission.script.bundle import Bundle
 
 DISTRIBUTIONS = ("torch", "numpy", "sentencepiece", "zstandard", "brotli", "numba")  # named as what they import
 STANDARD_TOKENIZERS = "fineweb_*_bpe.model"  # names of tokenizers in the challenge's own download

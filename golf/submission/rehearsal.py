@@ -24,6 +24,7 @@ import torch
 from golf.errors import GolfError
 from golf.files import write_json
 from golf.idea_folders import VARIABLE
+from golf.lab.corpora.own_text import OwnDataset, Recipe, make_dataset
 from golf.paths import ROOT
 from golf.run.folder import RunFolder
 from golf.run.result import read_result
@@ -31,7 +32,6 @@ from golf.settings.config import Config, Stage, has_stages, stages, to_dict
 from golf.settings.consistency import check
 from golf.submission.clean_env import plain_variables
 from golf.train_gpt import set_from
-from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from golf.training.model.build import shapeless_model
 
 STEPS = 20
@@ -174,7 +174,7 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     # Proofs would take longer than the training. Without them the run is void, which does not matter here.
     environment = plain_variables(PYTHONPATH=str(ROOT), GOLF_EAGER_CPU="off", GOLF_PROOFS="off")
     environment |= {name: value for name, value in os.environ.items() if name == VARIABLE}
-    command = [sys.executable, "-m", "golf.jobs.launch.worker", str(run.path)]
+    command = [sys.executable, "-m", "golf.launch.worker", str(run.path)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, encoding="utf-8")
     if not run.artifact.is_file():
         said = done.stderr[-2000:] or f"it ended with status {done.returncode} and said nothing"

@@ -13,9 +13,9 @@ from golf.challenge import CAP_BYTES, OTHER_TRACK, RECORD_GPUS, RECORD_TRACK, TR
 from golf.errors import GolfError
 from golf.files import read_json
 from golf.idea_folders import refuse_changed
-from golf.report.rows import row_of
-from golf.report.store import run_folders
-from golf.report.variants import Variant
+from golf.lab.report.rows import row_of
+from golf.lab.report.store import run_folders
+from golf.lab.report.variants import Variant
 from golf.run.code import THEN, code_of
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result

@@ -11,10 +11,10 @@ from torch import Tensor
 
 import golf
 from golf.artifact.container import load, pack, unpack
-from golf.artifact.inspection import inspect_file
 from golf.artifact.quant.policy import dequantize, storage_class
-from golf.plan.simulation import CONTROL_MEAN, CONTROL_STD, simulate
-from golf.plan.tensors import stored_tensors
+from golf.lab.artifacts.inspection import inspect_file
+from golf.lab.plan.simulation import CONTROL_MEAN, CONTROL_STD, simulate
+from golf.lab.plan.tensors import stored_tensors
 from golf.settings.config import Config
 
 STORED = ["tech=[binary,fake_quant]", "quant.attn.format=binary", "quant.mlp.format=binary", "quant.small_numel=1000"]

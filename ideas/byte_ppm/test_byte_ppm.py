@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import golf
+from golf.lab.proofs.legality import predictor_breaches
+from golf.lab.proofs.scoring_proofs import improper_predictor
 from golf.training.data.documents import train_tokenizer
-from golf.training.loop.scoring_proofs import improper_predictor
-from golf.training.scoring.legality import predictor_breaches
 from golf.training.scoring.predictor import predictor_of
 from ideas.byte_ppm.byte_ppm import END, BytePPM, Spelling, special, spellings
 

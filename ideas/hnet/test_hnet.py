@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import golf
-from golf.artifact.script.bundle import Bundle
-from golf.jobs.launch.launcher import train_and_score
-from golf.plan.flops import flops_per_token
+from golf.lab.corpora.own_text import OwnDataset, Recipe, make_dataset
+from golf.lab.plan.flops import flops_per_token
+from golf.launch.launcher import train_and_score
 from golf.run.result import OK, VOID
 from golf.settings.config import LaunchConfig
 from golf.submission.clean_env import clean_environment
 from golf.submission.record_folder import requirements
 from golf.submission.rehearsal import rehearse
-from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
+from golf.submission.script.bundle import Bundle
 from golf.training.model.build import compile_for_training, shapeless_model
 from golf.training.model.documents import across_documents
 from golf.training.model.gpt import GPT

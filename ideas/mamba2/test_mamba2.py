@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import golf
 from golf.errors import GolfError
-from golf.jobs.launch.launcher import train_and_score
+from golf.lab.corpora.own_text import OwnDataset
+from golf.launch.launcher import train_and_score
 from golf.run.result import OK
-from golf.training.data.own_text import OwnDataset
 from golf.training.model.documents import PIECES, piece_starts
 from golf.training.model.gpt import GPT
 from golf.training.model.layers import Context

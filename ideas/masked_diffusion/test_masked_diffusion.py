@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 import golf
-from golf.artifact.script.bundle import Bundle
 from golf.errors import GolfError
-from golf.jobs.launch.launcher import train_and_score
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.proofs.scoring_proofs import document_leaks, scoring_breaches
+from golf.launch.launcher import train_and_score
 from golf.run.result import OK, VOID
 from golf.settings.config import Config, ModelConfig
 from golf.submission.rehearsal import rehearse
-from golf.training.data.own_text import OwnDataset
-from golf.training.loop.scoring_proofs import document_leaks, scoring_breaches
+from golf.submission.script.bundle import Bundle
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from ideas.masked_diffusion import masked_diffusion

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import golf
+from golf.lab.proofs.resume_proof import lost_by_resume
 from golf.run.progress import Progress
 from golf.settings.consistency import warnings
-from golf.training.loop.resume_proof import lost_by_resume
 from golf.training.loop.switches import StepHooks
 from ideas.schedule_free.schedule_free import ScheduleFreeAdamW
 

@@ -12,8 +12,8 @@ from torch import Tensor
 import golf
 from golf.artifact.container import pack, unpack
 from golf.artifact.quant.policy import dequantize, storage_class
-from golf.plan.simulation import CONTROL_MEAN, CONTROL_STD, simulate
-from golf.plan.tensors import stored_tensors
+from golf.lab.plan.simulation import CONTROL_MEAN, CONTROL_STD, simulate
+from golf.lab.plan.tensors import stored_tensors
 from golf.settings.config import Config
 
 STORED = ["tech=[ternary_groups,fake_quant]", "quant.attn.format=ternary_groups", "quant.mlp.format=ternary_groups"]

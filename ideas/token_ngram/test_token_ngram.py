@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import golf
+from golf.lab.proofs.legality import predictor_breaches
+from golf.lab.proofs.random_model import RandomWeights
+from golf.lab.proofs.scoring_proofs import improper_predictor
 from golf.settings.config import Config
 from golf.training.data.dataset import Dataset
-from golf.training.loop.random_model import RandomWeights
-from golf.training.loop.scoring_proofs import improper_predictor
 from golf.training.ranks import Ranks
-from golf.training.scoring.legality import predictor_breaches
 from golf.training.scoring.predictor import predictor_of
 from golf.training.scoring.scorer import Scorer
 from golf.training.scoring.tally import Observe

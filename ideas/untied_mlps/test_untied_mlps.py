@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from golf.errors import GolfError
-from golf.jobs.launch.launcher import train_and_score
+from golf.lab.corpora.own_text import OwnDataset
+from golf.launch.launcher import train_and_score
 from golf.run.result import OK
 from golf.settings.config import Config, ModelConfig
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.switches import StepHooks
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import golf
-from golf.artifact.script.bundle import Bundle
+from golf.lab.proofs.run_proofs import RandomPasses
+from golf.lab.proofs.scoring_proofs import document_leaks
 from golf.submission.rehearsal import rehearse
+from golf.submission.script.bundle import Bundle
 from golf.training.data.dataset import Dataset
-from golf.training.loop.proofs import RandomPasses
-from golf.training.loop.scoring_proofs import document_leaks
 from golf.training.model.attention import attend_to_all
 from golf.training.model.documents import PIECES, piece_starts
 from golf.training.model.gpt import GPT

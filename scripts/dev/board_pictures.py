@@ -11,9 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from golf.report.board_file import single_file
-from golf.report.findings import judged
-from golf.report.study import read_study
+from golf.lab.report.board_file import single_file
+from golf.lab.report.findings import judged
+from golf.lab.report.study import read_study
 from golf.settings.config import RulesConfig
 
 SIZES = {"board": (1280, 1235), "board_phone": (390, 1200)}  # width and height in pixels

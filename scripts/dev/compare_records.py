@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from golf.artifact.quant.gptq import BLOCK_COLUMNS
+from golf.field import env_names as names
+from golf.field.env_techniques import is_off, technique_overrides, variables_of_techniques
 from golf.files import write_atomic
-from golf.foreign import env_names as names
-from golf.foreign.env_techniques import is_off, technique_overrides, variables_of_techniques
 from golf.paths import ROOT
 from golf.settings.composition import compose
 from golf.settings.config import Config, TTTRecipe, eval_seq_len, mlp_hidden, ttt_recipe

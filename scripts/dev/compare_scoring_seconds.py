@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from golf.plan.gpu_scoring import ttt_seconds  # noqa: E402
-from golf.plan.machines import overrides_on, parse_machine  # noqa: E402
+from golf.lab.plan.gpu_scoring import ttt_seconds  # noqa: E402
+from golf.lab.plan.machines import overrides_on, parse_machine  # noqa: E402
 from golf.settings.composition import compose  # noqa: E402
 from golf.settings.hardware import assumed  # noqa: E402
 from golf.training.model.build import shapeless_model  # noqa: E402

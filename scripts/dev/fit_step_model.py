@@ -1,4 +1,4 @@
-"""Fit the constants of `golf/plan/step_model.py` to public runs and print them with their errors.
+"""Fit the constants of `golf/lab/plan/step_model.py` to public runs and print them with their errors.
 
     python scripts/dev/fit_step_model.py [speed_runs.csv] [--records records.csv]
 
@@ -23,9 +23,9 @@ from scipy.optimize import least_squares
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from golf.plan.gpu_plan import gpu_plan  # noqa: E402
-from golf.plan.machines import overrides_on, parse_machine  # noqa: E402
-from golf.plan.step_model import (  # noqa: E402
+from golf.lab.plan.gpu_plan import gpu_plan  # noqa: E402
+from golf.lab.plan.machines import overrides_on, parse_machine  # noqa: E402
+from golf.lab.plan.step_model import (  # noqa: E402
     MEMORY,
     TIME,
     MemoryConstants,

@@ -64,7 +64,7 @@ MUTATED = [
     "golf/training/model",
     "golf/training/data",
     "golf/training/loop/schedule.py",
-    "golf/report/statistics.py",
+    "golf/lab/report/statistics.py",
     "golf/artifact/container.py",
 ]
 COPIED = [

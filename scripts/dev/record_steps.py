@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from golf.lab.report.difference import Difference, differences
+from golf.lab.report.public_records import parent_of
+from golf.lab.report.statistics import WELCH, Comparison
 from golf.paths import ROOT
-from golf.report.public_records import parent_of
-from golf.report.statistics import WELCH, Comparison
-from golf.run.difference import Difference, differences
 from golf.settings.composition import compose
 from golf.settings.config import Config
 

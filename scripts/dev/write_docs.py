@@ -22,10 +22,10 @@ import yaml
 
 from golf.files import write_atomic
 from golf.idea_folders import ideas
+from golf.lab.report.public_records import public_records
+from golf.lab.report.settings_catalogue import catalogue
 from golf.paths import ROOT
 from golf.registry import technique_types
-from golf.report.public_records import public_records
-from golf.settings.catalogue import catalogue
 from golf.training.techniques.base import (
     CHANGES_GRADIENT,
     CHANGES_INIT,

@@ -23,10 +23,10 @@ from bench.table import COLUMNS, Row, as_json, markdown
 from bench.tokens import random_dataset
 from bench.work import step_bytes
 from golf.errors import GolfError
-from golf.plan.flops import flops_per_scored_token, flops_per_token
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.plan.flops import flops_per_scored_token, flops_per_token
 from golf.settings.config import Config
 from golf.training.data.batches import open_loader
-from golf.training.data.own_text import OwnDataset
 from golf.training.data.shards import open_shard
 from golf.training.model.build import shapeless_model
 from golf.training.ranks import Ranks

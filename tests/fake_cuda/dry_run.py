@@ -32,7 +32,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from golf.artifact.quant.formats import CodedTensor  # noqa: E402
 from golf.bits import Score  # noqa: E402
-from golf.plan.machines import overrides_on, parse_machine  # noqa: E402
+from golf.lab.plan.machines import overrides_on, parse_machine  # noqa: E402
 from golf.run.progress import Progress  # noqa: E402
 from golf.settings.composition import compose  # noqa: E402
 from golf.settings.config import Config  # noqa: E402

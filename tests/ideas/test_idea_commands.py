@@ -12,11 +12,11 @@ import pytest
 
 from golf.commands import idea_check_command
 from golf.commands.idea_new_command import TEMPLATES
-from golf.report.findings import judged
-from golf.report.study import read_study
-from golf.report.verdicts import NOT_SEPARABLE
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.report.findings import judged
+from golf.lab.report.study import read_study
+from golf.lab.report.verdicts import NOT_SEPARABLE
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset
 from tests.ideas.conftest import OUTSIDE
 from tests.support import ROOT, further, golf_command, golf_main, golf_train, tiny_overrides
 

@@ -7,10 +7,10 @@ import pytest
 
 import golf
 from golf.idea_folders import use_ideas
-from golf.plan.flops import PassFlops, flops_per_scored_token, pass_flops
-from golf.plan.lines import as_dict, work
-from golf.plan.memory import cpu_bytes
-from golf.plan.plan import make_plan
+from golf.lab.plan.flops import PassFlops, flops_per_scored_token, pass_flops
+from golf.lab.plan.lines import as_dict, work
+from golf.lab.plan.memory import cpu_bytes
+from golf.lab.plan.plan import make_plan
 from golf.settings.config import mlp_hidden
 from golf.training.model.build import shapeless_model
 

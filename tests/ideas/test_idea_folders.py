@@ -14,22 +14,22 @@ import torch
 import golf
 from golf.artifact.container import load, pack
 from golf.artifact.header import read_header, read_model, write_header
-from golf.artifact.script.bundle import Bundle
-from golf.artifact.script.code_bytes import estimated_code_bytes
-from golf.artifact.script.modules import source_of
 from golf.commands.completion_command import _overrides
 from golf.commands.idea_new_command import write_idea
 from golf.errors import GolfError, MissingError
 from golf.idea_folders import Idea, fault, idea_of, ideas, outside_folders, place_of, refuse_changed, use_ideas
-from golf.jobs.cluster import snapshot
+from golf.lab.cluster import snapshot
+from golf.lab.report.settings_catalogue import found
 from golf.registry import technique_types
 from golf.run.folder import RunFolder, describe
 from golf.run.identity import variant_id
-from golf.settings.catalogue import found
 from golf.settings.composition import refuse_mistakes
 from golf.settings.config import Config, from_dict, to_dict
 from golf.settings.consistency import warnings
 from golf.settings.mistakes import explain
+from golf.submission.script.bundle import Bundle
+from golf.submission.script.code_bytes import estimated_code_bytes
+from golf.submission.script.modules import source_of
 from golf.training.model.build import shapeless_model
 from tests.support import golf_main
 

@@ -7,9 +7,9 @@ import pytest
 
 import golf
 from golf.errors import GolfError
-from golf.plan.lines import lines_before_run
-from golf.training.loop.proofs import failed_proofs
-from golf.training.loop.setting_proofs import inert_settings
+from golf.lab.plan.lines import lines_before_run
+from golf.lab.proofs.run_proofs import failed_proofs
+from golf.lab.proofs.setting_proofs import inert_settings
 
 SMALL = [
     *("model=4l", "scale=laptop", "model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1"),

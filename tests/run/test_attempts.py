@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from golf.errors import GolfError
-from golf.report.rows import row_of
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.report.rows import row_of
 from golf.run import folder as folder_module
 from golf.run.attempts import at_work, next_attempt
 from golf.run.folder import RunFolder, attempts
@@ -26,7 +27,6 @@ from golf.run.locks import Lock
 from golf.run.result import Result, read_result, result_of
 from golf.run.trained import Trained, checksum, read_trained, write_trained
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset
 from tests.support import ROOT, metrics, tiny_overrides
 
 KEY = (variant_id(Config()), Config().seed)

@@ -11,17 +11,17 @@ import pytest
 
 from golf.errors import GolfError
 from golf.files import read_json, write_json
-from golf.jobs.sweep.jobs import is_repeated, made_by_other_code
-from golf.report.comparison import compare
-from golf.report.variants import Variant
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.report.comparison import compare
+from golf.lab.report.variants import Variant
+from golf.lab.sweep.jobs import is_repeated, made_by_other_code
 from golf.run import code
 from golf.run.attempts import next_attempt
 from golf.run.code import EARLIER, THEN, about_change, code_of_run, code_record, golf_files, note_edits, own_code
 from golf.run.identity import variant_id
 from golf.settings.config import Config
 from golf.submission.runs import gather
-from golf.training.data.own_text import OwnDataset
-from tests.report.runs import variant, with_lr, write_run
+from tests.lab.report.runs import variant, with_lr, write_run
 from tests.support import ROOT, tiny_overrides
 
 
@@ -45,16 +45,16 @@ def imported_from(start: str) -> set[str]:
 
 
 def test_every_file_that_a_rank_can_load_counts() -> None:
-    loaded = imported_from("golf.jobs.launch.worker") | imported_from("golf.jobs.launch.agent")
+    loaded = imported_from("golf.launch.worker") | imported_from("golf.launch.agent")
     assert len(loaded) > 100 and "golf/training/model/layers.py" in loaded
     assert loaded <= golf_files().keys()
-    assert "golf/report/table.py" not in golf_files() and "golf/settings/consistency.yaml" in golf_files()
+    assert "golf/lab/report/table.py" not in golf_files() and "golf/settings/consistency.yaml" in golf_files()
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout of three files, which is the code at hand."""
-    for name in ("golf/training/a.py", "golf/settings/b.yaml", "golf/report/c.py", "conf/d.yaml"):
+    for name in ("golf/training/a.py", "golf/settings/b.yaml", "golf/lab/report/c.py", "conf/d.yaml"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("first")
     monkeypatch.setattr(code, "ROOT", tmp_path)
@@ -65,7 +65,8 @@ def test_an_edit_is_named_by_its_file_until_it_is_taken_back(tree: Path) -> None
     runs = tree / "multirun"
     first = code_record(runs)
     assert about_change(first["golf"], runs) == about_change("", runs) == ""
-    for name, changed in (("golf/training/a.py", True), ("golf/settings/b.yaml", True), ("golf/report/c.py", False)):
+    kinds = {"golf/training/a.py": True, "golf/settings/b.yaml": True, "golf/lab/report/c.py": False}
+    for name, changed in kinds.items():
         (tree / name).write_text("second")
         assert about_change(first["golf"], runs) == (f"other code: {name}" if changed else "")
         (tree / name).write_text("first")

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from golf.artifact.container import load, pack, unpack
-from golf.jobs.launch.launcher import train_and_score
+from golf.lab.corpora.own_text import OwnDataset
+from golf.launch.launcher import train_and_score
 from golf.run.result import OK
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import build_model
 from tests.support import ROOT, compose, tiny_overrides
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from golf.report.board_run import run_values
-from golf.report.study import read_study
+from golf.lab.report.board_run import run_values
+from golf.lab.report.study import read_study
 from golf.run.folder import RunFolder
 from golf.settings.composition import compose
 from golf.settings.quoting import quoted, typed
-from tests.report.runs import with_lr, write_run, write_sweep
+from tests.lab.report.runs import with_lr, write_run, write_sweep
 from tests.support import refusal
 
 VALUES = ["plain-1.5e3", "ü", "my data/x", "it's", 'a"b', "C:\\x\\", '\\"', "a,b", "[x", "a=b", "", " a "]

@@ -15,13 +15,13 @@ import torch
 
 import golf
 from golf.artifact.quant.policy import rounded_to_nearest
-from golf.jobs.launch.launcher import train_and_score
-from golf.plan.tensors import stored_tensors
-from golf.report.statistics import welch
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.plan.tensors import stored_tensors
+from golf.lab.report.statistics import welch
+from golf.launch.launcher import train_and_score
 from golf.run.identity import variant_id
 from golf.run.result import OK
 from golf.settings.config import Config, eval_seq_len, stages, ttt_recipe
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import build_state
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.build import build_model

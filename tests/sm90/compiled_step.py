@@ -27,7 +27,7 @@ import torch._dynamo  # noqa: E402  # before anything is replaced: it lists torc
 from torch._dynamo.utils import counters  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
-from golf.plan.machines import overrides_on, parse_machine  # noqa: E402
+from golf.lab.plan.machines import overrides_on, parse_machine  # noqa: E402
 from golf.run.progress import Progress  # noqa: E402
 from golf.settings.composition import compose  # noqa: E402
 from golf.settings.config import Config  # noqa: E402

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from golf import train_gpt
-from golf.artifact.script.bundle import Bundle
 from golf.challenge import SUBMISSION_NUMBERS, SUBMISSION_TEXTS
 from golf.commands import cli
 from golf.errors import GolfError
-from golf.foreign.folder_audit import audit
-from golf.jobs.launch.launcher import train_and_score
+from golf.field.folder_audit import audit
+from golf.lab.corpora.own_text import OwnDataset
+from golf.launch.launcher import train_and_score
 from golf.run.folder import RunFolder
 from golf.run.result import read_result
 from golf.settings.composition import rules_named
@@ -25,7 +25,7 @@ from golf.settings.config import Config
 from golf.submission.readme import in_a_sentence
 from golf.submission.record_folder import problems
 from golf.submission.runs import gather
-from golf.training.data.own_text import OwnDataset
+from golf.submission.script.bundle import Bundle
 from golf.training.model.attention import choose_kernel
 from tests.support import FinishedRun, compose, tiny_overrides
 

@@ -8,10 +8,10 @@ import pytest
 import safetensors.torch
 
 from golf.commands import cli
-from golf.foreign.folder_audit import audit
+from golf.field.folder_audit import audit
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import OK, read_result
 from golf.settings.composition import rules_named
-from golf.training.data.own_text import OwnDataset
 from tests.support import further, golf_command, golf_main, tiny_overrides
 
 TERNARY, DELTA_NET = "records/2026-03-24_ternary_unet", "notable/2026-04-28_gated_deltanet"

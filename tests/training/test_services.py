@@ -3,8 +3,8 @@
 import pytest
 
 from golf.errors import GolfError
-from golf.jobs.launch.launcher import train_and_score
-from golf.jobs.launch.preflight import check_inputs
+from golf.launch.launcher import train_and_score
+from golf.launch.preflight import check_inputs
 from golf.run.result import OK
 from golf.run.summary import print_result
 from golf.training import services

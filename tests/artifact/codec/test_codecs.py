@@ -9,9 +9,9 @@ from golf.artifact.codec import codecs
 from golf.artifact.codec.codecs import CODEC_IDS, codec_version, compress, decompress, require_codec
 from golf.artifact.container import load, pack, unpack
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset
 from golf.settings.config import QuantConfig
 from golf.settings.consistency import CODEC_LEVELS
-from golf.training.data.own_text import OwnDataset
 from tests.support import compose, golf_main, only_run, tiny_overrides
 
 

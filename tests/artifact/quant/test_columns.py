@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from golf.artifact.inspection import stored_entropy_bits
 from golf.artifact.quant.columns import column_steps
 from golf.artifact.quant.formats import CodedTensor, decode
 from golf.artifact.quant.gptq import encode_gptq, weighted_errors
 from golf.artifact.quant.low_rank import B
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.errors import GolfError
+from golf.lab.artifacts.inspection import stored_entropy_bits
 from golf.settings.config import GPTQConfig, LQERConfig, QuantConfig, TensorQuant, TrellisConfig
 from tests.support import parity, refusal
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from golf.artifact.quant.fitting import MOST_PACKS, fitting_factor, octave_bytes, room_bytes, with_steps
-from golf.plan.lines import short_lines
-from golf.plan.plan import make_plan
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.plan.lines import short_lines
+from golf.lab.plan.plan import make_plan
 from golf.settings.config import QuantConfig, TensorQuant, to_dict
 from golf.settings.quant_config import tensor_classes
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model, round_model
 from golf.training.model.build import build_model

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from golf.artifact.quant.policy import is_control, quantize, storage_class, storage_of, unmatched_patterns
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import read_result
 from golf.settings.config import Config, QuantConfig, from_dict, to_dict
-from golf.training.data.own_text import OwnDataset
 from golf.training.techniques.base import Technique, technique
 from ideas.smear.smear import Smear
 from ideas.swiglu.swiglu import SwiGLU

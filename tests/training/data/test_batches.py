@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import read_result
 from golf.settings.config import Config, DataConfig, from_dict, to_dict
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
 from golf.training.data.loader import listed_first
-from golf.training.data.own_text import OwnDataset
 from golf.training.data.shards import open_shard, write_shard
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.ranks import Ranks

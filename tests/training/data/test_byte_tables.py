@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset
 from golf.training.data.byte_tables import byte_tables, load_tokenizer
 from golf.training.data.documents import BOS_ID, encode_documents, encode_with_bytes, train_tokenizer
-from golf.training.data.own_text import OwnDataset
 from tests.support import PARITY, make_text, parity
 
 

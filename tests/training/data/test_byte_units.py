@@ -14,22 +14,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.artifact.script.bundle import Bundle
 from golf.errors import GolfError
-from golf.foreign.audit import Audit
-from golf.foreign.byte_audit import audit_bytes
-from golf.jobs.launch.launcher import train_and_score
-from golf.plan.flops import challenge_tokens
+from golf.field.audit import Audit
+from golf.field.byte_audit import audit_bytes
+from golf.lab.corpora.own_text import OwnDataset, Recipe, make_dataset
+from golf.lab.plan.flops import challenge_tokens
+from golf.launch.launcher import train_and_score
 from golf.run.result import OK
 from golf.submission.clean_env import clean_environment
 from golf.submission.record_folder import requirements
 from golf.submission.rehearsal import rehearse
+from golf.submission.script.bundle import Bundle
 from golf.training.data import byte_units
 from golf.training.data.byte_tables import byte_tables
 from golf.training.data.byte_units import ByteTokenizer, byte_tokenizer, check_bytes
 from golf.training.data.dataset import open_dataset
 from golf.training.data.documents import BOS_ID, train_tokenizer
-from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from golf.training.data.shards import open_shard, write_shard
 from golf.training.model.build import build_scored_model
 from golf.training.ranks import ALONE

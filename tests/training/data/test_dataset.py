@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset, Recipe, make_dataset
 from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
-from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from golf.training.data.shards import open_shard, write_shard
 from tests.support import ROOT, compose, make_text, tiny_overrides
 

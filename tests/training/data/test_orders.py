@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.proofs.run_proofs import failed_proofs, unchanged_order
 from golf.run.result import OK, read_result
 from golf.settings.config import Config, scored_config
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.data.orders import OrderedRows, OrderedWindows, Units, refuse_other_orders
-from golf.training.data.own_text import OwnDataset
-from golf.training.loop.proofs import failed_proofs, unchanged_order
 from golf.training.ranks import Ranks
 from golf.training.techniques.base import CHANGES_ORDER, Technique, technique
 from tests.support import compose, golf_main, on_ranks, only_run, refusal, tiny_overrides, with_techniques

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import read_result
-from golf.training.data.own_text import OwnDataset
 from golf.training.data.packed import (
     PackedLoader,
     SequentialRows,

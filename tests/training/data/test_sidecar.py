@@ -11,12 +11,12 @@ import pytest
 import sentencepiece
 
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset, Recipe, make_dataset
 from golf.run.result import read_result
 from golf.settings.config import Config
 from golf.training.data import sidecar
 from golf.training.data.byte_tables import load_tokenizer
 from golf.training.data.dataset import open_dataset
-from golf.training.data.own_text import OwnDataset, Recipe, make_dataset
 from golf.training.data.shards import open_shard, write_shard
 from golf.training.data.sidecar import check_sidecar, sidecar_faults
 from tests.support import compose, golf_main, make_text, only_run, parity, refusal, tiny_overrides

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from golf.artifact.quant.hessians import rounded_by_gptq
 from golf.artifact.quant.policy import quantize
+from golf.lab.corpora.own_text import OwnDataset
 from golf.settings.config import Config, training_seconds
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.calibration import Calibration, calibrate, collect, text_of
 from golf.training.loop.state import build_state
 from golf.training.model.build import build_model, build_scored_model

@@ -26,7 +26,7 @@ from golf.training.loop.checkpoint import Checkpoints, Start, checkpoint_seconds
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.ranks import Ranks
-from tests.jobs.launch.test_processes import processes_of
+from tests.launch.test_processes import processes_of
 from tests.support import ROOT, further, metrics
 
 EVERY_STEP = 1e-9  # seconds
@@ -41,8 +41,8 @@ def cfg(tiny_cfg: Config, runs: Path) -> Config:
 
 def start(folder: RunFolder, ranks: int) -> subprocess.Popen[bytes]:
     """The ranks of a run as a launcher starts them."""
-    worker = ["-m", "golf.jobs.launch.worker", str(folder.path)]
-    torchrun = ["-m", "golf.jobs.launch.agent", "--standalone", "--nproc-per-node", str(ranks)]
+    worker = ["-m", "golf.launch.worker", str(folder.path)]
+    torchrun = ["-m", "golf.launch.agent", "--standalone", "--nproc-per-node", str(ranks)]
     command = [sys.executable, *(worker if ranks == 1 else torchrun + worker)]
     with (folder.path / "printed.txt").open("ab") as printed:
         return subprocess.Popen(command, cwd=ROOT, stdout=printed, stderr=printed)

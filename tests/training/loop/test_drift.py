@@ -14,8 +14,8 @@ from golf.artifact.quant.drift import DAMPING, DRIFT, corrected, drift_correctio
 from golf.artifact.quant.hessians import rounded_by_gptq
 from golf.artifact.quant.low_rank import A
 from golf.artifact.quant.policy import dequantize, quantize
+from golf.lab.corpora.own_text import OwnDataset
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from tests.support import compose, on_ranks, refusal, tiny_overrides

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from golf.errors import GolfError
+from golf.lab.proofs.parameter_proofs import misplaced_parameters
+from golf.lab.proofs.resume_proof import lost_by_loading
+from golf.lab.proofs.scoring_proofs import future_leaks
 from golf.registry import technique_types
 from golf.run.progress import Progress
 from golf.settings.config import Config
-from golf.training.loop.parameter_proofs import misplaced_parameters
-from golf.training.loop.resume_proof import lost_by_loading
-from golf.training.loop.scoring_proofs import future_leaks
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT, capped_losses
 from golf.training.model.layers import RMSNorm

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from golf.report.rows import row_of
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.report.rows import row_of
 from golf.run.result import CRASHED, OK, read_result
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.pace import SLOW, Speed
 from tests.support import golf_main, tiny_overrides
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from golf.errors import GolfError
-from golf.jobs.track.keys import history_row
-from golf.report.board_curves import MetricsTail
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.report.board_curves import MetricsTail
+from golf.lab.track.keys import history_row
 from golf.run.curves import draw_curves
 from golf.run.folder import RunFolder
 from golf.run.result import Result
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.readings import readings_of
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT

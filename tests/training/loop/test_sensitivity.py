@@ -12,8 +12,8 @@ from torch import Tensor
 
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.artifact.quant.sensitivity import STEP, step_factors
+from golf.lab.corpora.own_text import OwnDataset
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from tests.support import compose, golf_main, on_ranks, only_run, tiny_overrides

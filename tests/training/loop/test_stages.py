@@ -10,7 +10,9 @@ from torch.torch_version import TorchVersion
 
 from golf.bits import Score
 from golf.errors import GolfError
-from golf.plan.plan import make_plan
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.plan.plan import make_plan
+from golf.lab.proofs.run_proofs import failed_proofs
 from golf.run.folder import RunFolder, create_run_folder
 from golf.run.progress import Progress
 from golf.run.result import OK, read_result
@@ -18,11 +20,9 @@ from golf.run.runlog import RunLog
 from golf.settings.config import Config, StageConfig, from_dict, mean_batch_tokens, mean_seq_len, stages, to_dict
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
-from golf.training.data.own_text import OwnDataset
 from golf.training.data.packed import SequentialRows, document_starts
 from golf.training.loop.checkpoint import Checkpoints, Start
 from golf.training.loop.listener import LoopListener
-from golf.training.loop.proofs import failed_proofs
 from golf.training.loop.schedule import lr_multiplier, progress_fraction
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import train

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from golf.lab.corpora.own_text import OwnDataset
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from golf.bits import Score
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.folder import RunFolder
 from golf.run.runlog import RunLog
 from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
 from golf.training.data.loader import SequentialLoader
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop import schedule as clock_module
 from golf.training.loop.listener import LoopListener
 from golf.training.loop.state import TrainState

@@ -15,9 +15,9 @@ from torch import Tensor
 from golf.artifact.container import pack, unpack
 from golf.artifact.quant.fitting import tuned_scale_bytes
 from golf.artifact.quant.policy import dequantize, quantize
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import OVER_TIME, Result, read_result
 from golf.settings.config import Config, training_seconds
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop import tuning
 from golf.training.loop.budget import budget_state
 from golf.training.loop.calibration import calibrate

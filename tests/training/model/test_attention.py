@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from golf.errors import GolfError
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.proofs.run_proofs import failed_proofs
 from golf.settings import hardware
 from golf.settings.config import Config, ModelConfig
 from golf.settings.hardware import Hardware
-from golf.training.data.own_text import OwnDataset
-from golf.training.loop.proofs import failed_proofs
 from golf.training.model.attention import choose_kernel, kernel, try_kernel
 from tests import flash_stand_ins
 from tests.flash_stand_ins import flash_attention_2, flash_attention_3, flash_attention_4, install

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import read_result
 from golf.settings.config import Config, LaunchConfig, ModelConfig
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.build import build_model, compile_for_scoring, compile_for_training

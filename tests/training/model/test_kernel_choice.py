@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from golf.plan.machines import parse_machine
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.plan.machines import parse_machine
 from golf.run.identity import variant_id
 from golf.run.result import read_result
 from golf.settings.config import Config, ModelConfig
 from golf.settings.hardware import assumed
-from golf.training.data.own_text import OwnDataset
 from golf.training.model.gpt import GPT, capped_losses
 from golf.training.model.kernels import choice
 from golf.training.model.kernels.choice import LossKernel, MLPKernel, choose_kernels

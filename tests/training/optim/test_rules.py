@@ -10,11 +10,11 @@ from torch import Tensor
 
 import golf
 from golf.errors import GolfError
+from golf.lab.proofs.setting_proofs import inert_settings
 from golf.registry import technique_types
 from golf.settings.config import Config
 from golf.training.loop.checkpoint import flatten
 from golf.training.loop.schedule import schedule_decay
-from golf.training.loop.setting_proofs import inert_settings
 from golf.training.model.build import build_model
 from golf.training.optim.groups import build_optimizer
 from golf.training.optim.muon import MatrixOptimizer, Muon

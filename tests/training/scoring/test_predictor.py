@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from golf.training.scoring.legality import predictor_breaches
+from golf.lab.proofs.legality import predictor_breaches
 from golf.training.scoring.predictor import Predictions, Predictor, Proposal, mixed
 
 # Four bytes; 9 of 16 pairs and 8 of 64 triples: the bytes' product sums to 1 + 9/16 + 8/64 = 1.69 where all are alike.

@@ -8,9 +8,9 @@ import torch
 
 import golf
 from golf.bits import STANDARD
+from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import Result, read_result
 from golf.settings.config import Config
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.budget import budget_state, counted_eval_seconds
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from golf.bits import bits_per_byte
+from golf.lab.corpora.own_text import OwnDataset
 from golf.settings.config import Config
 from golf.training.data.byte_tables import ByteTables
 from golf.training.data.dataset import open_dataset
-from golf.training.data.own_text import OwnDataset
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import score

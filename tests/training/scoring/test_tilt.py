@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from golf.lab.proofs.scoring_proofs import scoring_breaches
 from golf.settings.config import TTTRecipe
 from golf.settings.scoring_config import EvalConfig, TiltConfig, TTTConfig
-from golf.training.loop.scoring_proofs import scoring_breaches
 from golf.training.ranks import Ranks
 from golf.training.scoring import tilt
 from golf.training.scoring.document_queue import list_documents
@@ -26,9 +26,9 @@ from golf.training.scoring.tally import Tally
 from golf.training.scoring.tilt import HEDGED, NO_HINT, Hints, NgramTilt, TiltedTally, find_hints
 from golf.training.scoring.ttt_lora import LoraScoring
 from golf.training.scoring.windows import Batch
+from tests.lab.proofs.test_legality import breaches
 from tests.support import compose, parity
 from tests.training.scoring.small import SEQ_LEN, TABLES, Observed, small_model, small_tokens
-from tests.training.scoring.test_legality import breaches
 
 TILT = TiltConfig(method="ngram", contexts=[3, 1], least_shares=[0.5, 0.6], least_counts=[1, 2])
 ALWAYS = TiltConfig(method="ngram", contexts=[1], least_shares=[0.0], least_counts=[1])

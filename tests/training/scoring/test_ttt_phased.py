@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from golf.lab.corpora.own_text import OwnDataset
+from golf.lab.proofs.scoring_proofs import unreached_phases
 from golf.settings.config import Config, TTTRecipe
 from golf.settings.scoring_config import PhasesConfig, TTTConfig
 from golf.training.data.dataset import Dataset, open_dataset
-from golf.training.data.own_text import OwnDataset
-from golf.training.loop.scoring_proofs import unreached_phases
 from golf.training.model.build import shapeless_model
 from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT

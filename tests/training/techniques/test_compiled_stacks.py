@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from golf.jobs.launch.launcher import train_and_score
+from golf.lab.corpora.own_text import OwnDataset
+from golf.launch.launcher import train_and_score
 from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.run.progress import Progress
 from golf.run.result import OK, read_result
 from golf.settings.config import Config, LaunchConfig
-from golf.training.data.own_text import OwnDataset
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches, switch_names

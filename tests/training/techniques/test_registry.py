@@ -12,12 +12,12 @@ from torch import Tensor
 from golf.artifact.quant.policy import dequantize, quantize
 from golf.errors import GolfError
 from golf.idea_folders import ideas
+from golf.lab.proofs.scoring_proofs import scoring_breaches
 from golf.registry import technique_types
 from golf.run.identity import variant_id
 from golf.run.progress import Progress
 from golf.settings import composition
 from golf.settings.config import Config, techniques
-from golf.training.loop.scoring_proofs import scoring_breaches
 from golf.training.loop.switches import StepHooks, switch_names
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT, Block

@@ -1,0 +1,95 @@
+"""Predicted bytes: priors, excess bits, sizes of weights, and pruning to the cap."""
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golf.artifact.quant.pruning import MARGIN_BYTES
+from golf.lab.plan.artifact_size import has_floor
+from golf.lab.plan.excess_bits import PRIORS, UNKNOWN, Features, Prior, prior_of, rare_rows_excess, rounding_excess
+from golf.lab.plan.plan import make_plan
+from golf.lab.plan.weight_size import WALK, expected_size, path_length, walk_length
+from golf.training.loop.schedule import lr_multiplier
+from tests.support import compose
+
+
+@given(path=st.floats(0.1, 100.0))
+def test_a_prior_is_linear_in_the_logarithm_of_the_path(path: float) -> None:
+    excess = Prior(-0.6, path=0.1, sd=0.03, noise=0.04).expected(Features(path, 8192, 112, 112))
+    assert excess.bits == pytest.approx(-0.6 + 0.1 * math.log(path / 3)) and excess.sd == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "setting, rule",
+    [("quant.mlp.clip=std", "std"), ("quant.mlp.clip=quantile", "max"), ("quant.mlp.format=int5", "floor")],
+)
+def test_priors_are_chosen_by_scale_rule(setting: str, rule: str) -> None:
+    floor = "one_over_qmax" if rule == "floor" else "eps"
+    cfg = compose(["quant.codec=zlib", setting, f"quant.mlp.scale_floor={floor}"])
+    shipped = PRIORS.get((rule, "bytes", "fc"), UNKNOWN[rule])
+    assert prior_of("blocks.mlp.fc.weight", cfg.quant.mlp, cfg) == shipped
+    assert has_floor(cfg.quant)  # of the other classes
+
+
+def test_coarser_steps_cost_more_than_a_simulation_says_where_errors_are_passed_on() -> None:
+    cfg = compose(["quant=sdclip_gptq"])
+    for rounding, slope in (("gptq", 0.10), ("trellis", 0.055), ("nearest", 0.0)):
+        how = dataclasses.replace(cfg.quant.mlp, rounding=rounding)
+        coarse = dataclasses.replace(how, clip_k=2 * how.clip_k)
+        normal, coarser = (rounding_excess("blocks.mlp.fc.weight", h, cfg.quant, 64) for h in (how, coarse))
+        assert coarser.bits - normal.bits == pytest.approx(slope * math.log(2)) and coarser.sd >= normal.sd
+
+
+@given(pieces=st.integers(256, 16_384), tokens=st.floats(1e4, 1e10))
+def test_pieces_that_are_rarely_seen_shorten_the_codes_of_an_embedding(pieces: int, tokens: float) -> None:
+    cfg = compose(["quant=int8"])
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, vocab_size=pieces))
+    rare = rare_rows_excess("tok_emb.weight", cfg.quant.embed, cfg, tokens)
+    assert -0.7 <= rare.bits <= 0 and rare.sd == pytest.approx(-rare.bits / 2)
+    assert rare.bits == 0 or tokens < 100 * pieces
+    assert rare.bits < 0 or tokens > 99 * pieces
+    assert rare.bits == -0.7 or tokens > 74 * pieces
+    assert rare_rows_excess("blocks.mlp.fc.weight", cfg.quant.mlp, cfg, tokens).bits == 0
+
+
+@pytest.mark.parametrize("cap, ends", [(1_000_000, (0, 0)), (378_000, (0.01, 0.99)), (100_000, (1, 1))])
+def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, float]) -> None:
+    overrides = ["scale=laptop", "model=4l", "quant=int6_mixed", "quant.codec=zlib", "quant.codec_level=9"]
+    overrides += ["quant.scale_floor=eps", "schedule.iterations=60", "budget.train_seconds=0"]
+    overrides += ["rules.code_bytes=estimate"]
+    free = make_plan(compose(overrides), [])
+    plan = make_plan(
+        compose([*overrides, "quant.prune.to_fit=true", f"budget.artifact_bytes={cap + free.code_bytes}"]), []
+    )
+    assert plan.pruned is not None and ends[0] <= plan.pruned.expected <= ends[1]
+    if cap == 1_000_000:
+        assert plan.artifact.bytes == free.artifact.bytes
+    if cap == 378_000:
+        target = plan.cap_bytes - plan.code_bytes - MARGIN_BYTES
+        assert plan.artifact.bytes.expected == target < free.artifact.bytes.expected
+    if cap == 100_000:
+        assert cap < plan.artifact.bytes.expected < free.artifact.bytes.expected
+
+
+def test_far_from_what_was_measured_the_size_is_less_certain() -> None:
+    near, far = (expected_size("blocks.attn.c_q.weight", 64, path, frozenset()) for path in (1.5, 500.0))
+    assert near.log_sd < far.log_sd and near.rms < far.rms
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.04])
+def test_a_long_schedule_is_summed_as_the_steps_themselves(decay: float) -> None:
+    cfg = compose(["scale=record", "budget=unlimited", f"optim.muon_wd={decay}"])
+    steps, exact, squares = 9000, 0.0, 0.0
+    cfg.schedule.iterations = steps
+    for step in range(steps):
+        stride = cfg.optim.matrix_lr * lr_multiplier(cfg, step, 0.0)
+        exact = exact * (1 - decay * stride) + stride
+        squares = squares * (1 - decay * stride) ** 2 + stride**2
+    assert path_length(cfg, "blocks.attn.proj.weight", steps) == pytest.approx(exact, rel=2e-3)
+    walk = (WALK * squares / (1 - cfg.optim.muon_momentum)) ** 0.5
+    assert walk_length(cfg, "blocks.attn.proj.weight", steps) == pytest.approx(walk, rel=2e-3)
+    assert walk_length(cfg, "tok_emb.weight", steps) == math.inf
+    assert path_length(cfg, "blocks.attn.proj.weight", 10_000_000) > exact / 2  # and this returns at once

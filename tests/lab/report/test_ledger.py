@@ -1,0 +1,72 @@
+"""The ledger of all finished variants."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from golf.lab.report.ledger import ledger
+from golf.settings.config import Config, OptimConfig, RulesConfig
+from tests.lab.report.runs import write_lr_sweep, write_run, write_sweep
+from tests.support import golf_command
+
+NOISE = (-0.0005, 0.0, 0.0006)
+
+
+def named(name: str, weight_decay: float) -> Config:
+    return replace(Config(), name=name, optim=OptimConfig(muon_wd=weight_decay))
+
+
+def negative_results(runs: Path) -> None:
+    """Write a sweep of a base, one negative result and one variant that crashed."""
+    base, worse, crashed = named("pr593_11l", 0.04), named("weight_decay_08", 0.08), named("xsa_all", 0.05)
+    for seed, noise in enumerate(NOISE):
+        write_run(runs, base, 1.1171 + noise, seed)
+        write_run(runs, worse, 1.1251 + noise, seed)
+    write_run(runs, crashed, 1.0, 0, state="crashed", reason="no memory")
+    asked = [([f"experiment={c.name}"], c, seed) for c in (base, worse) for seed in range(3)]
+    asked.append((["experiment=xsa_all"], crashed, 0))
+    write_sweep(runs, "negative", asked, swept=["experiment"])
+
+
+def test_a_damaged_record_of_a_sweep_hides_no_other(runs: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
+    for name, content in {"cut": '{"name": "cut", "ru', "odd": '{"name": "odd", "runs": [{"seed": "x"}, 5]}'}.items():
+        (runs / "sweeps" / name).mkdir()
+        (runs / "sweeps" / name / "sweep.json").write_text(content)
+    table = ledger(RulesConfig())
+    assert [row["verdict"] for row in table.rows] == ["reference", "better"]
+    for name in ("cut", "odd"):
+        said = f"sweeps/{name}/sweep.json is not the record of a sweep"
+        assert sum(said in note for note in table.notes) == 1
+        listed = golf_command("status")
+        assert "lr: 4 ok" in listed.stdout and said in listed.stdout
+        done = golf_command("report", name)
+        assert done.returncode == 2 and said in done.stderr
+    assert golf_command("report", "lr").returncode == 0
+
+
+def test_negative_results_stay_with_interval_and_verdict(runs: Path) -> None:
+    negative_results(runs)
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
+    write_run(runs, named("alone", 0.2), 1.3)
+    found = {(row["sweep"], row["variant"]): row for row in ledger(RulesConfig()).rows}
+    worse = found["negative", "experiment=weight_decay_08"]
+    assert worse["verdict"] == "worse" and worse["reference"] == "experiment=pr593_11l"
+    assert worse["interval_low_bpb"] < 0.008 < worse["interval_high_bpb"]
+    assert found["negative", "experiment=xsa_all"]["verdict"] == "crashed: no memory"
+    assert found["lr", "optim.matrix_lr=0.02"]["verdict"] == "better"
+    assert found["", "alone"]["verdict"] == "no reference" and len(found) == 6
+    # A seed that no sweep asked for is a run of its own, also of a variant of a sweep.
+    write_run(runs, named("pr593_11l", 0.04), 1.2, seed=1337)
+    alone = {row["mean_bpb"]: row["n"] for row in ledger(RulesConfig()).rows if not row["sweep"]}
+    assert alone == {1.3: 1, 1.2: 1}
+
+
+def test_the_status_of_a_result_that_will_be_made_again_is_not_ok(runs: Path) -> None:
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
+    cut, later, *_ = sorted(runs.glob("*/seed*/result.json"))
+    cut.write_text(cut.read_text()[:200])
+    later.write_text(json.dumps({**json.loads(later.read_text()), "of_a_later_version": 1}))
+    listed = golf_command("status").stdout
+    assert "2 ok, 2 unreadable" in listed
+    assert "the same command runs it again" in " ".join(golf_command("status", "lr").stdout.split())
