@@ -44,9 +44,9 @@ def with_rivals(
                 said.append(f"The reference was the best {where}: its runs there may have been lucky and do not count.")
                 by_id[best] = fresh
                 again.remove(best)
-        rivals = frozenset(v.id for v in before) - {first_variant(record)}
-        by_id |= {id: replace(by_id[id], rivals=by_id[id].rivals | rivals) for id in again}
-        more = len(rivals - by_id.keys())
+        rivals = tuple(v for v in before if v.id != first_variant(record))
+        by_id |= {id: replace(by_id[id], rivals=by_id[id].rivals + rivals) for id in again}
+        more = sum(rival.id not in by_id for rival in rivals)
         if again and (more or reference == best in again):
             names = {id: "The reference" if id == reference else by_id[id].label for id in again}
             who = f"{names[best]} was the best" if best in again else f"{listed([*names.values()])}: chosen out"

@@ -50,7 +50,7 @@ def _about_rule(findings: Findings) -> Iterable[str]:
     tests = sorted({v.comparison.test for v in verdicts if v.comparison})
     by = f" by more than {rules.margin_nats:g} nats per token" if rules.margin_nats else ""
     count = max(v.family for v in verdicts)
-    before = compared_before(findings.study.variants) if count else 0
+    before = len(compared_before(findings.study.variants)) if count else 0
     to_come = count - before - sum(v.comparison is not None for v in verdicts)
     if findings.looks is not None:
         to_come = sum(findings.verdicts[id].comparison is None for id in findings.active)

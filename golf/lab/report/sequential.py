@@ -120,7 +120,7 @@ def judge_sequentially(
     # A configuration that was refused is no comparison.
     asked = [v for v in variants if v is not reference and any(row.state != REFUSED for row in v.rows)]
     looking.arms = {v.id: _Arm(v) for v in asked}
-    looking.family = len(looking.arms) + compared_before(variants)
+    looking.family = len(looking.arms) + len(compared_before(variants))
     looking.left = {BETTER: looking.family, WORSE: looking.family}
     for look in range(1, plan.looks + 1):
         if not looking.arms or not looking.is_complete(look):

@@ -32,7 +32,7 @@ class Variant:
     label: str
     rows: tuple[RunRow, ...]
     values: Mapping[str, str] = field(default_factory=dict)  # swept key → value, as the override spells it
-    rivals: frozenset[str] = frozenset()  # ids of variants that it was compared with before, by these runs
+    rivals: tuple[Variant, ...] = ()  # those that it was compared with before, by these runs
 
     @cached_property
     def counted(self) -> list[RunRow]:
@@ -115,6 +115,8 @@ class Variant:
         return float(np.mean(known)) if known else None
 
 
-def compared_before(variants: Sequence[Variant]) -> int:
-    """Return how many other variants these were chosen from in earlier sweeps, by runs that count here again."""
-    return len(frozenset().union(*(v.rivals for v in variants)) - {v.id for v in variants})
+def compared_before(variants: Sequence[Variant]) -> list[Variant]:
+    """Return the other variants that these were chosen from in earlier sweeps, by runs that count here again."""
+    here = {v.id for v in variants}
+    rivals = {rival.id: rival for v in variants for rival in v.rivals if rival.id not in here}
+    return [*rivals.values()]

@@ -87,12 +87,21 @@ def judge(
     done = {variant.id for variant, *_ in tested}
     # Unfinished variants count as comparisons already, so that a verdict does not get easier halfway through a sweep.
     # So do the variants of earlier sweeps that these were chosen from by the runs that count here again.
-    family = len(tested) + sum(v.is_open for v in others if v.id not in done) + compared_before(variants)
+    before = compared_before(variants)
+    family = len(tested) + sum(v.is_open for v in others if v.id not in done) + len(before)
     # One family for each hypothesis: better by the margin, better at all, worse.
-    better = holm([p_better(c, v, reference, score, margin) for v, _, c, margin in tested], family)
-    any_better = holm([p_better(c, v, reference, score) for v, _, c, _ in tested], family)
-    worse = holm([p_worse(c, v, reference, score) for v, _, c, _ in tested], family)
-    for (variant, verdict, comparison, _), *p_values in zip(tested, better, any_better, worse, strict=True):
+    comparisons = [(v, c, margin) for v, _, c, margin in tested]
+    for rival in before:
+        # A rival without a p of its own counts as a comparison to come.
+        with contextlib.suppress(GolfError):
+            check_comparable(rival, reference, score)
+            comparison = compare(rival, reference, score=score, sigma=sigma, test=test, published=published)
+            comparisons.append((rival, comparison, margin_bpb(rival, reference, rules)))
+    better = holm([p_better(c, v, reference, score, margin) for v, c, margin in comparisons], family)
+    any_better = holm([p_better(c, v, reference, score) for v, c, _ in comparisons], family)
+    worse = holm([p_worse(c, v, reference, score) for v, c, _ in comparisons], family)
+    # Behind those of the variants stand those of the rivals, whose verdicts are in the earlier table.
+    for (variant, verdict, comparison, _), *p_values in zip(tested, better, any_better, worse, strict=False):
         decided = replace(_decided(verdict, rules, *p_values), comparison=comparison, family=family)
         verdicts[variant.id] = with_losses(decided, variant, reference)
     return verdicts

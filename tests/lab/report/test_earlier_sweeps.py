@@ -68,6 +68,21 @@ def test_a_best_that_is_judged_again_on_its_own_runs(how: str, runs: Path) -> No
         assert again.p == pytest.approx(before.p) and "3 of an earlier sweep" in text
 
 
+def test_rivals_count_by_their_own_p(runs: Path) -> None:
+    """Beside three clear winners the fourth has the p that it had among them, and not that of Bonferroni."""
+    winners = {0.02: -0.010, 0.03: -0.012, 0.04: -0.014, 0.05: -0.0009}
+    start = SCORES[0.01]
+    noise = [0.0003, -0.0002, 0.0001]
+    scores = {0.01: start} | {lr: [s + by + n for s, n in zip(start, noise, strict=True)] for lr, by in winners.items()}
+    write_lr_sweep(runs, scores, "first-aaaaaaaa")
+    last = variant_id(with_lr(0.05))
+    before = judged(read_study(["first"]), RULES).verdicts[last]
+    write_sweep(runs, "second-bbbbbbbb", asked((0.01, 0.05)), **LATER)
+    again = judged(read_study(["second"]), RULES).verdicts[last]
+    assert before.family == again.family == 4
+    assert before.p is not None and again.p == pytest.approx(before.p, rel=1e-9)
+
+
 def test_fresh_seeds_and_larger_sweeps_need_no_correction(runs: Path) -> None:
     write_lr_sweep(runs, SCORES, "first-aaaaaaaa")
     for lr in (0.01, 0.05):
