@@ -87,7 +87,7 @@ def _no_equals(word: str, following: Sequence[str]) -> str:
     key, _, value = word.partition(" ")
     if not value:  # `key value`, `key = value`, `key =value`
         rest = [w for w in following[:2] if w != "="] if following[:1] == ["="] else following[:1]
-        value = rest[0].lstrip("=") if rest and ("=" not in rest[0] or rest[0].startswith("=")) else ""
+        value = _value_in([rest[0].lstrip("=")]) if rest and ("=" not in rest[0] or rest[0].startswith("=")) else ""
     return f"'{word}' has no '=': write settings as key=value without spaces, as in {_example(key, value)}."
 
 
@@ -112,13 +112,15 @@ def explain(error: BaseException) -> str:
         return unknown_setting(match[1], _fields_in(match[1]))
     if match := re.search(r"Could not load 'tech/(\w+)'", text):
         return no_technique(match[1])
-    no_option = r"Could not find '(\w+)/([^']+)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
+    no_option = r"Could not find '(\w+)/([^']*)'[\s\S]*?Available options in '\w+':([\s\S]*?)Config search"
     if match := re.search(no_option, text):
         return _no_option(*match.groups()[:2])
     if match := re.search(
         r"(?:Value|Cannot convert) '(.*?)'(?: of type '\w+')? .*?(?:to|type) '?(\w+)'?[\s\S]*?full_key: (\S+)", text
     ):
         value, wanted, full_key = match.groups()
+        if "is not a valid bool" in match[0]:
+            return f"{full_key} takes true or false, not '{value}'."
         return f"{full_key} takes {'an' if wanted == 'Integer' else 'a'} {wanted.lower()}, not '{value}'."
     for error_of_hydra in SENTENCES["errors"]:
         if match := re.search(error_of_hydra["text"], text):

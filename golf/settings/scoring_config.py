@@ -102,8 +102,8 @@ class EvalConfig:
     """Validation during the run and the scores at its end."""
 
     seq_len: int | None = number(None, at_least=0)  # tokens per scored sequence; null or 0 = data.train_seq_len
-    val_batch_tokens: int = 524_288  # tokens per scoring step over all ranks and micro-batches
-    val_loss_every: int = 1000  # steps between validations; 0 = only after the last step
+    val_batch_tokens: int = number(524_288, at_least=1)  # tokens per scoring step over all ranks and micro-batches
+    val_loss_every: int = number(1000, at_least=0)  # steps between validations; 0 = only after the last step
     val_at_start: bool = True  # validation before the first step too, unless val_loss_every=0
     dtype: str = one_of("auto", "bf16", "fp32")  # dtype of scoring, before and after quantization alike
     stride: int = number(0, at_least=0)  # tokens between the sliding windows that score the artifact; 0 = no such score
