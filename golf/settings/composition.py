@@ -78,6 +78,7 @@ def _register() -> None:
     store.store(group="rules", name="rules_schema", node=RulesConfig)  # `rules_named` composes this group alone
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)
     OmegaConf.register_new_resolver("steps", _scaled_steps, replace=True)
+    OmegaConf.register_new_resolver("seconds", _scaled_seconds, replace=True)
     OmegaConf.register_new_resolver("width", _scaled_width, replace=True)
     OmegaConf.register_new_resolver("head_channels", _scaled_head_channels, replace=True)
     OmegaConf.register_new_resolver("decay", _scaled_decay, replace=True)
@@ -135,6 +136,11 @@ def without_ideas(overrides: Sequence[str]) -> list[str]:
 def _scaled_steps(record_steps: int, *, _root_: DictConfig) -> int:
     """Resolve `${steps:1200}`: steps of a record run, in proportion to the steps expected at this scale."""
     return max(1, round(record_steps * _root_.scale.step_ratio))
+
+
+def _scaled_seconds(record_seconds: float, *, _root_: DictConfig) -> float:
+    """Resolve `${seconds:13}`: seconds of a record run, in proportion to the clock of this scale."""
+    return float(record_seconds * _root_.scale.seconds_ratio)
 
 
 def _scaled_width(record_width: int, *, _root_: DictConfig) -> int:

@@ -202,6 +202,8 @@ class ScaleConfig:
     name: str = "record"
     # expected steps / 13,780 of the record run; factor of `${steps:N}` in YAML
     step_ratio: float = number(1.0, above=0)
+    # seconds of the clock / 600 of the record run; factor of `${seconds:N}` in YAML
+    seconds_ratio: float = later(number(1.0, above=0))
     small_tensor: int = 65_536  # quant.small_numel of the presets that set none of their own, in elements
 
 

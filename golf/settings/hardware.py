@@ -27,6 +27,7 @@ from golf.system import cpu_flags
 from golf.system import cpu_name as cpu_name
 from golf.system import memory_bytes as memory_bytes
 
+FULL_LENGTH = ("record", "one_card", "two_cards", "four_cards")  # scales with the steps of a record run
 FINEWEB_VAL = ROOT / "data/datasets/fineweb10B_sp1024/fineweb_val_000000.bin"
 HOPPER_GPUS = ("H100", "H200", "H800", "GH200")
 FLASH_MULTIPLE = 8  # channels of a head that flash attention needs a multiple of
@@ -119,7 +120,7 @@ def default_choice(group: str, scale: str = "", fineweb: str = "fineweb_sp1024")
     if group == "model":
         return "9l" if detect().gpus else "4l"
     assert group == "data", group
-    if scale == "record" or (scale == "single_gpu" and has_fineweb):
+    if scale in FULL_LENGTH or (scale == "single_gpu" and has_fineweb):
         return fineweb
     return "pydocs_sp1024_caseops" if fineweb.endswith("caseops") else "pydocs"
 

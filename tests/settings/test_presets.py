@@ -9,11 +9,13 @@ import torch
 from golf.artifact.container import load, pack, unpack
 from golf.lab.corpora.own_text import OwnDataset
 from golf.launch.launcher import train_and_score
+from golf.run.identity import flat
 from golf.run.result import OK
-from golf.settings.config import Config
+from golf.settings.config import Config, to_dict, training_seconds
 from golf.training.model.build import build_model
 from tests.support import ROOT, compose, tiny_overrides
 
+FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32", "model.attention=sdpa"]
 GPTQ_PRESETS = {
     *("gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer", "sdclip_lqer_asym"),
     *("trellis", "trellis_sensitive"),
@@ -104,3 +106,22 @@ def test_a_preset_decides_on_small_tensors_and_the_scale_only_where_it_does_not(
     assert small == {"int8": 3136, "int8_all": 0} and compose(["scale=record"]).quant.small_numel == 65_536
     assert compose(["quant=int6_int8_packed", "scale=laptop"]).quant.small_numel == 0
     assert compose(["quant=int6_mixed", "scale=laptop", "quant.small_numel=7"]).quant.small_numel == 7
+
+
+@pytest.mark.parametrize(("scale", "cards", "times"), [("one_card", 1, 8), ("two_cards", 2, 4), ("four_cards", 4, 2)])
+@pytest.mark.parametrize("preset", ["naive_baseline", "records/2026-04-10_varlen_attn", "gold6_11l"])
+def test_fewer_cards_take_the_steps_of_the_record_in_as_many_times_its_seconds(
+    preset: str, scale: str, cards: int, times: int
+) -> None:
+    record = compose([f"experiment={preset}", "scale=record", *FLOAT32])
+    longer = compose([f"experiment={preset}", f"scale={scale}", *FLOAT32])
+    before, now = dict(flat(to_dict(record))), dict(flat(to_dict(longer)))
+    seconds = {key for key in before if key.endswith("_seconds") and before[key] != now.get(key)}
+    expected = {"budget.train_seconds", "budget.eval_seconds", "quant.calibration.reserve_seconds"}
+    assert seconds == expected
+    assert all(now[key] == times * before[key] for key in seconds)
+    changed = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)} - seconds
+    assert changed == {"scale.name", "scale.seconds_ratio", "launch.nproc", "quant.tune.reserve_seconds"}
+    assert longer.launch.nproc == cards
+    assert longer.quant.tune.reserve_seconds == times * record.quant.tune.reserve_seconds
+    assert training_seconds(longer) == times * training_seconds(record)
