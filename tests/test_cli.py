@@ -106,6 +106,7 @@ def test_choices_are_those_that_the_code_knows() -> None:
         (["report", "lr", "--against", "1.2", "--reference", "a"], "--reference and --against both name what to"),
         (["power", "--sigma", "0.001", "--difference", "0"], "argument --difference: 0 makes no sense here"),
         (["quant-gap", "run", "--tokens", "-5"], "argument --tokens: -5 makes no sense here: give 0 or more;"),
+        (["report", "--referense", "x"], "unrecognized arguments: --referense; did you mean --reference?"),
         (["report", "lr", "--sigma", "wide"], "argument --sigma: invalid positive value: 'wide'"),
         (["submit", "--dry-run"], "the following arguments are required: overrides; see `golf submit --help`."),
         (["why", "model=9l"], "Name two things to compare"),

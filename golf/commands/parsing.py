@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -53,5 +55,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the mistake and exit with status 2."""
-        print(f"error: {message}; see `{self.prog} --help`.", file=sys.stderr)
+        typed = re.fullmatch(r"unrecognized arguments: (--[\w-]+).*", message)
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        if typed and (close := difflib.get_close_matches(typed[1], flags, n=1, cutoff=0.7)):
+            message += f"; did you mean {close[0]}?"
+        print(f"error: {message}{'' if message.endswith('?') else ';'} see `{self.prog} --help`.", file=sys.stderr)
         sys.exit(EXIT_USAGE)

@@ -84,9 +84,9 @@ def named_alike(key: str) -> list[str]:
     known = grouped((full.rpartition(".")[2], full) for full in setting_keys())
     meant = [SYNONYMS[last]] if last in SYNONYMS else []
     alike = [name for name in known if name == last]
-    if group or not meant:
+    if (group or not meant) and len(last) > 1:
         alike += [name for name in known if name.endswith(f"_{last}")]
-    alike = alike or meant or difflib.get_close_matches(last, known, n=2, cutoff=0.7)
+    alike = alike or meant or difflib.get_close_matches(last, known, n=2, cutoff=0.75)
     candidates = [full for name in alike for full in known.get(name, ())]
     if group:
         candidates.sort(key=lambda full: -difflib.SequenceMatcher(None, group, full.rpartition(".")[0]).ratio())
