@@ -211,6 +211,8 @@ def test_a_lost_terminal_interrupts_a_run(ranks: int, tiny: OwnDataset, runs: Pa
     ]
     pid, terminal = pty.fork()
     if pid == 0:
+        # Under nohup the whole suite ignores it, and so would the run.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.execv(sys.executable, [sys.executable, str(ROOT / "golf/train.py"), *overrides])
     log = threading.Thread(target=read_all, args=(terminal,), daemon=True)
     log.start()
