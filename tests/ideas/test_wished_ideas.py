@@ -36,7 +36,7 @@ def test_those_of_the_table_are_among_them() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [further(name) if name in ("binary", "token_ngram") else name for name in CASES])
+@pytest.mark.parametrize("name", ["jepa", *(further(name) for name in CASES if name != "jepa")])
 def test_they_train_on_two_ranks_and_the_script_is_the_framework(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
