@@ -21,7 +21,7 @@ from golf.lab.corpora.own_text import OwnDataset
 from golf.run.trained import checksum
 from tests.kills import VARIABLE, kill_at, startup_folder
 from tests.launch.test_processes import wait_for
-from tests.support import ROOT, golf_main, metrics, only_run, tiny_overrides
+from tests.support import ROOT, further, golf_main, metrics, only_run, tiny_overrides
 
 # Every write between the end of the training and the result, in order. After the first ones the training is repeated.
 TRAINING = [
