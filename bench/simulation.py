@@ -112,7 +112,7 @@ def judged_again(setting: Setting, rules: RulesConfig, sweeps: int, rng: np.rand
     for scores in _drawn(setting, sweeps, rng):
         reference, *others = [_variant(i, row, setting) for i, row in enumerate(scores)]
         best = others[int(np.argmin(scores[1:].mean(1)))]
-        again = replace(best, rivals=frozenset(v.id for v in others))
+        again = replace(best, rivals=tuple(others))
         wrong += judge([reference, again], reference, rules)[best.id].kind == BETTER
     return wrong / sweeps
 

@@ -6,59 +6,33 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-ROOT = Path(__file__).resolve().parents[1]
-# Run as a script, Python puts golf/ itself on the path, where its modules would pass for top-level ones.
-if Path(sys.path[0] or ".").resolve() == ROOT / "golf":
-    sys.path[0] = str(ROOT)
-# Started as a module from elsewhere, the root may be missing. Hydra looks for hydra_plugins/ along the path.
-if str(ROOT) not in sys.path:
-    sys.path.append(str(ROOT))
-# Idle OpenMP threads go to sleep after some 30 µs instead of milliseconds: beside another busy process a training step
-# otherwise takes up to 20 times as long (docs/benchmarks.md). Read when torch is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-
-# Ctrl-C needs no traceback, while modules are imported either. The process still ends by the signal.
+# Before any other import. A script has golf/ itself on the path, and so finds its neighbour there.
+if __package__:
+    from golf.start import prepare, set_up
+else:
+    from start import prepare, set_up  # type: ignore[no-redef]
 if __name__ == "__main__":
-    sys.excepthook = lambda kind, *rest: None if kind is KeyboardInterrupt else sys.__excepthook__(kind, *rest)
-
-# Help is answered before anything that takes time to import.
-if __name__ == "__main__" and {"-h", "--help"} & set(sys.argv[1:]):
-    from golf.settings.usage import usage
-    from golf.words import print_in_any_encoding
-
-    print_in_any_encoding()
-    # A reader such as `head` may close the pipe before all is written.
-    with contextlib.suppress(BrokenPipeError):
-        print(usage(), flush=True)
-    # An ordinary exit would try again to write what the reader did not want.
-    os._exit(0)
+    prepare(sys.argv[1:])
 
 # Modules that import torch or scipy are imported where they are used, so that a mistake is answered without them.
-try:
-    import hydra
-except ModuleNotFoundError as error:
-    from golf.errors import without_environment
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
 
-    sys.exit(f"error: {without_environment(error)}")
-from hydra.core.hydra_config import HydraConfig  # noqa: E402
-from omegaconf import DictConfig  # noqa: E402
-
-from golf.errors import GolfError  # noqa: E402
-from golf.exits import EXIT_INTERRUPTED, EXIT_NOT_OK, EXIT_USAGE, exit_status  # noqa: E402
-from golf.files import DISK_REFUSES, disk_error  # noqa: E402
-from golf.run.code import about_change, code_of_run  # noqa: E402
-from golf.run.folder import RunFolder, finished_run, runs_root  # noqa: E402
-from golf.run.identity import variant_id  # noqa: E402
-from golf.run.result import CRASHED, INTERRUPTED, OK, Result  # noqa: E402
-from golf.settings.composition import (  # noqa: E402
+from golf.errors import GolfError
+from golf.exits import EXIT_INTERRUPTED, EXIT_NOT_OK, EXIT_USAGE, exit_status
+from golf.files import DISK_REFUSES, disk_error
+from golf.run.code import about_change, code_of_run
+from golf.run.folder import RunFolder, finished_run, runs_root
+from golf.run.identity import variant_id
+from golf.run.result import CRASHED, INTERRUPTED, OK, Result
+from golf.settings.composition import (
     COMPOSITION_ERRORS,
     CONF_DIR,
     completed,
@@ -68,10 +42,10 @@ from golf.settings.composition import (  # noqa: E402
     settled_config,
     sweep_label,
 )
-from golf.settings.mistakes import explain, flags_first  # noqa: E402
-from golf.settings.usage import DRY_RUN  # noqa: E402
-from golf.training.services import SERVICES  # noqa: E402
-from golf.words import outlive_readers  # noqa: E402
+from golf.settings.mistakes import explain, flags_first
+from golf.settings.usage import DRY_RUN
+from golf.training.services import SERVICES
+from golf.words import outlive_readers
 
 if TYPE_CHECKING:
     from golf.run.sweeps import Row
@@ -86,80 +60,9 @@ SAME_COMMAND_FINISHES = "The same command packs and scores the trained weights; 
 SAME_COMMAND_RESUMES = "The same command goes on from the last checkpoint; launch.fresh=true starts over."
 
 
-class Task:
-    """The function that Hydra calls for each job, with a row for every job of this command.
-
-    Hydra drops what a task returns and gives the task itself to the launcher. The rows are an attribute of the task,
-    so that a launcher which runs jobs in other processes can add theirs.
-    """
-
-    # Hydra takes the job's name from the module, which would be `__main__` where this file is the script.
-    __module__ = "golf.train"
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-
-    def __call__(self, node: DictConfig) -> None:
-        """Run the job of a command for a single run. The jobs of a sweep are run by golf's launcher."""
-        from golf.launch.launcher import start
-        from golf.run.attempts import sound_steps
-        from golf.run.summary import print_result
-        from golf.run.sweeps import Row
-
-        overrides = list(HydraConfig.get().overrides.task)
-        try:
-            cfg = plan(node)
-            if DRY_RUN in os.environ:
-                print("a dry run: nothing is trained")
-                return
-            result, folder = start(cfg)
-        except GolfError as error:
-            self.rows.append(Row(overrides, None, str(error)))
-            print(f"error: {error}", file=sys.stderr)
-            return
-        print_result(result, folder.path)
-        if result.state in (INTERRUPTED, CRASHED) and folder.is_trained:
-            print(SAME_COMMAND_FINISHES)
-        elif result.state in (INTERRUPTED, CRASHED):
-            # A checkpoint that is refused has a sentence of its own.
-            if sound_steps(folder) >= 0 and "launch.fresh=true" not in result.reason:
-                print(SAME_COMMAND_RESUMES)
-            elif not folder.has_checkpoint:
-                print(SAME_COMMAND_STARTS_OVER)
-        # The row comes before the exit, so that the table names an interrupted run, too.
-        self.rows.append(Row(overrides, result))
-        if result.state == INTERRUPTED:
-            raise SystemExit(EXIT_INTERRUPTED)
-
-
-def plan(node: DictConfig) -> Config:
-    """Print the plan of one run and return its configuration. Raises `GolfError` for a run that cannot start here."""
-    from golf.launch.launcher import check_start
-    from golf.run.summary import print_plan
-    from golf.settings.overruled import replaced_by_scale
-
-    cfg, remarks = settled_config(node)
-    # Before the plan, which draws samples of the weights and takes seconds.
-    check_start(cfg)
-    choices = HydraConfig.get().runtime.choices
-    if done := finished_run(variant_id(cfg), cfg.seed):
-        remarks.append(f"note: {_finished_before(*done)}")
-    shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
-    remarks += replaced_by_scale(HydraConfig.get().overrides.task, cfg)
-    print_plan(cfg, shown, [*remarks, *(SERVICES.plan_lines(cfg) if SERVICES.plan_lines else [])])
-    return cfg
-
-
-def _finished_before(result: Result, folder: RunFolder) -> str:
-    """Return a sentence about an earlier run of the same variant and seed: a sweep would not run it again."""
-    score = f"{result.final_score.val_bpb:.4f} bits per byte" if result.final_score else result.state
-    change = about_change(code_of_run(folder.path), runs_root())
-    counts = f"by {change}, and this one will count" if change else "and its result goes on to count in tables"
-    return f"the same run has finished before ({score}, {folder.path}), {counts}; this one trains into a new folder"
-
-
 def command_line() -> int:
     """Return the exit status: 0 if all runs are `ok`, 1 if one is not, 2 for a mistake in the command or its inputs."""
+    set_up()
     outlive_readers()
     # Under torchrun every rank would start all ranks of a run again.
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -244,6 +147,78 @@ def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> Non
         rules = rules_selected(overrides)
         print_sweep(name, [row[:3] for row in rows], rules)
         mirror_report(name, rows, rules)
+
+
+class Task:
+    """The function that Hydra calls for each job, with a row for every job of this command.
+
+    Hydra drops what a task returns and gives the task itself to the launcher. The rows are an attribute of the task,
+    so that a launcher which runs jobs in other processes can add theirs.
+    """
+
+    # Hydra takes the job's name from the module, which would be `__main__` where this file is the script.
+    __module__ = "golf.train"
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def __call__(self, node: DictConfig) -> None:
+        """Run the job of a command for a single run. The jobs of a sweep are run by golf's launcher."""
+        from golf.launch.launcher import start
+        from golf.run.attempts import sound_steps
+        from golf.run.summary import print_result
+        from golf.run.sweeps import Row
+
+        overrides = list(HydraConfig.get().overrides.task)
+        try:
+            cfg = plan(node)
+            if DRY_RUN in os.environ:
+                print("a dry run: nothing is trained")
+                return
+            result, folder = start(cfg)
+        except GolfError as error:
+            self.rows.append(Row(overrides, None, str(error)))
+            print(f"error: {error}", file=sys.stderr)
+            return
+        print_result(result, folder.path)
+        if result.state in (INTERRUPTED, CRASHED) and folder.is_trained:
+            print(SAME_COMMAND_FINISHES)
+        elif result.state in (INTERRUPTED, CRASHED):
+            # A checkpoint that is refused has a sentence of its own.
+            if sound_steps(folder) >= 0 and "launch.fresh=true" not in result.reason:
+                print(SAME_COMMAND_RESUMES)
+            elif not folder.has_checkpoint:
+                print(SAME_COMMAND_STARTS_OVER)
+        # The row comes before the exit, so that the table names an interrupted run, too.
+        self.rows.append(Row(overrides, result))
+        if result.state == INTERRUPTED:
+            raise SystemExit(EXIT_INTERRUPTED)
+
+
+def plan(node: DictConfig) -> Config:
+    """Print the plan of one run and return its configuration. Raises `GolfError` for a run that cannot start here."""
+    from golf.launch.launcher import check_start
+    from golf.run.summary import print_plan
+    from golf.settings.overruled import replaced_by_scale
+
+    cfg, remarks = settled_config(node)
+    # Before the plan, which draws samples of the weights and takes seconds.
+    check_start(cfg)
+    choices = HydraConfig.get().runtime.choices
+    if done := finished_run(variant_id(cfg), cfg.seed):
+        remarks.append(f"note: {_finished_before(*done)}")
+    shown = {group: choices[group] for group in SHOWN_GROUPS if choices.get(group)}
+    remarks += replaced_by_scale(HydraConfig.get().overrides.task, cfg)
+    print_plan(cfg, shown, [*remarks, *(SERVICES.plan_lines(cfg) if SERVICES.plan_lines else [])])
+    return cfg
+
+
+def _finished_before(result: Result, folder: RunFolder) -> str:
+    """Return a sentence about an earlier run of the same variant and seed: a sweep would not run it again."""
+    score = f"{result.final_score.val_bpb:.4f} bits per byte" if result.final_score else result.state
+    change = about_change(code_of_run(folder.path), runs_root())
+    counts = f"by {change}, and this one will count" if change else "and its result goes on to count in tables"
+    return f"the same run has finished before ({score}, {folder.path}), {counts}; this one trains into a new folder"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ there and trains nothing.
 """
 
 # The entry of an exported script: `golf.submission.script` puts it and what it needs into one file, and the resolved
-# configuration into the dataclasses. The framework's own main is `golf.training.loop.rank`; both call the same stages.
+# configuration into the dataclasses. The run itself is the framework's, `golf.training.loop.main`.
 
 from __future__ import annotations
 
@@ -24,29 +24,16 @@ from typing import Any
 
 import torch
 
-from golf.artifact.container import load_weights_only
 from golf.errors import GolfError
 from golf.paths import resolve
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config, eval_seq_len, has_stages, scored_config, trains_apart
-from golf.training.data.batches import open_loader
+from golf.settings.config import Config, eval_seq_len, has_stages
 from golf.training.data.dataset import Dataset, bytes_of_targets, open_tokenizer, scored_tokens, validation_tokens
 from golf.training.data.shards import find_shards, open_shard
-from golf.training.loop.export import log_sizes, pack_model, round_model
-from golf.training.loop.run_parts import (
-    calibrate_trained,
-    log_header,
-    score_artifact,
-    seconds_left,
-    set_up_torch,
-    tune_trained,
-    validation,
-)
-from golf.training.loop.state import build_state
-from golf.training.loop.training import train
-from golf.training.loop.warmup import warm_up
+from golf.training.loop.keeper import Keeper
+from golf.training.loop.main import score_artifact, set_up_torch, train_pack_and_score
 from golf.training.model.attention import choose_kernel
-from golf.training.ranks import Ranks, end_rank, join_ranks, leave_ranks
+from golf.training.ranks import end_rank, join_ranks, leave_ranks
 from golf.training.scoring.scorer import Scorer
 
 # The settings that each variable sets. A script whose scores do not slide has no EVAL_STRIDE.
@@ -75,9 +62,8 @@ class ScriptLog(TrainLog):
     """Log on the terminal and in logs/<RUN_ID>.txt, silent on other ranks than the first."""
 
     def __init__(self, cfg: Config, is_first: bool):
-        super().__init__(cfg)
+        super().__init__(cfg, Path("logs") / f"{os.environ.get('RUN_ID', uuid.uuid4())}.txt")
         self.is_first = is_first
-        self.path = Path("logs") / f"{os.environ.get('RUN_ID', uuid.uuid4())}.txt"
         if is_first:
             self.path.parent.mkdir(exist_ok=True)
 
@@ -105,24 +91,24 @@ def run() -> None:
     set_up_torch(cfg)
     ranks = join_ranks(cfg.launch.device, cfg.launch.nproc)
     log = ScriptLog(cfg, ranks.is_first)
+    # The bytes that count are the artifact's and this file's.
+    artifact = Path(os.environ.get("ARTIFACT_PATH", "artifact.golf"))
+    keeper = Keeper(log, artifact, code_bytes=Path(__file__).stat().st_size)
 
     # Validation text. Training shards are opened only if there is something to train.
-    tokenizer = open_tokenizer(cfg.data)
     validation = scored_tokens(cfg, validation_tokens(cfg.data))
-    dataset = Dataset([], [], validation, bytes_of_targets(cfg.data, tokenizer, validation), "")
-    scorer = Scorer(cfg, dataset, ranks)
-
-    # Training, up to the artifact on disk.
-    artifact = Path(os.environ.get("ARTIFACT_PATH", "artifact.golf"))
+    dataset = Dataset([], [], validation, bytes_of_targets(cfg.data, open_tokenizer(cfg.data), validation), "")
     if os.environ.get("EVAL_ONLY", "0").lower() in ("", "0", "no", "false"):
-        train_and_pack(cfg, dataset, scorer, ranks, log, artifact)
+        # Whether the artifact can be written is found out before the training.
+        artifact.parent.mkdir(parents=True, exist_ok=True)
+        artifact.open("ab").close()
+        files = find_shards(resolve(cfg.data.path), cfg.data.train_files, "train")
+        dataset.train.extend(open_shard(path) for path in files)
+        train_pack_and_score(cfg, dataset, ranks, keeper)
     else:
         # Training chooses it, too, and other kernels give other last digits.
         choose_kernel(ranks.device, cfg)
-
-    # Load from disk and score: only what the file holds counts.
-    stored = scored_config(cfg) if trains_apart(cfg) else cfg
-    score_artifact(cfg, load_weights_only(artifact, stored.quant, stored.tech, stored.model), scorer, log)
+        score_artifact(cfg, keeper.read_artifact(cfg), Scorer(cfg, dataset, ranks), log)
     leave_ranks()
 
 
@@ -139,8 +125,7 @@ def configured(cfg: Config, environment: Mapping[str, str]) -> Config:
         raise GolfError(f"TRAIN_BATCH_TOKENS={tokens} is no multiple of {sequences} tokens")
     if cfg.eval.stride > 0 and cfg.eval.stride >= eval_seq_len(cfg):
         raise GolfError(f"EVAL_STRIDE={cfg.eval.stride} has to be below the {eval_seq_len(cfg)} tokens of a sequence")
-    # The values in this file are those for GPUs; without one the kernel and the compiler give way to what runs
-    # everywhere.
+    # The values in this file are those for GPUs. Without one the kernel and the compiler are those for any machine.
     if not torch.cuda.is_available():
         cfg.launch.device, cfg.model.attention = "cpu", "sdpa"
         if cfg.launch.compile != "off":
@@ -182,45 +167,6 @@ def set_from(environment: Mapping[str, str], cfg: Config) -> None:
     if has_stages(cfg) and "STAGES" in environment:
         like = cfg.schedule.stages[0]
         cfg.schedule.stages = [dataclasses.replace(like, **stage) for stage in json.loads(environment["STAGES"])]
-
-
-def train_and_pack(cfg: Config, dataset: Dataset, scorer: Scorer, ranks: Ranks, log: ScriptLog, artifact: Path) -> None:
-    """Train for `budget.train_seconds` or `schedule.iterations`, whichever ends first, and write the artifact."""
-    # Whether the artifact can be written is found out before the training.
-    artifact.parent.mkdir(parents=True, exist_ok=True)
-    artifact.open("ab").close()
-    # Training shards.
-    files = find_shards(resolve(cfg.data.path), cfg.data.train_files, "train")
-    dataset.train.extend(open_shard(path) for path in files)
-
-    # Model, optimizer, compiled step; warm-up before the clock.
-    state = build_state(cfg, ranks)
-    log_header(log, str(log.path), dataset, state)
-    warm_up(cfg, state, log.warmup_step)
-
-    # Timed loop and calibration.
-    with open_loader(cfg, dataset, ranks) as loader:
-        training = train(cfg, state, loader, validation(state, scorer), log)
-        calibration = calibrate_trained(cfg, state, training, loader, dataset, log)
-        if training.diverged:
-            raise GolfError(training.why_diverged())
-        code = Path(__file__).stat().st_size
-        if cfg.quant.tune.steps > 0:
-            left = seconds_left(cfg, ranks.first(training.seconds) + (calibration.seconds if calibration else 0.0))
-            coded = tune_trained(cfg, state, left, calibration, loader, code, log).coded
-    if ranks.device.type == "cuda":
-        log.peak_memory(torch.cuda.max_memory_allocated() >> 20, torch.cuda.max_memory_reserved() >> 20)
-
-    # Quantize, pack, write. The bytes that count are the artifact's and this file's.
-    if ranks.is_first:
-        weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
-        if cfg.quant.tune.steps == 0:
-            coded = round_model(cfg, weights, code, calibration.hessians if calibration else None, log)
-        packed = pack_model(cfg, weights, coded)
-        artifact.write_bytes(packed.artifact)
-        log_sizes(cfg, packed, packed.weight_bytes, code, log)
-    # The other ranks read the artifact from disk, where it has to be complete first.
-    ranks.barrier()
 
 
 if __name__ == "__main__":

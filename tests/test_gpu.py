@@ -18,7 +18,7 @@ from golf.lab.corpora.own_text import OwnDataset
 from golf.launch.launcher import train_and_score
 from golf.run.result import INTERRUPTED, read_result
 from golf.submission.rehearsal import _small, small_data, small_variables
-from golf.training.loop.rank import UNPROVEN
+from golf.training.loop.proving import UNPROVEN
 from tests.support import ROOT, compose, golf_train, only_run, tiny_overrides
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

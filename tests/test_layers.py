@@ -16,7 +16,8 @@ from tests.support import ROOT
 # Lowest first: each imports itself and those before it. Programs that people start stand among the wings.
 CORE = ["settings", "run", "artifact", "training", "launch"]
 PRODUCTS = ["lab", "field", "submission", "commands"]
-ORDER = [*CORE[:4], "train_gpt", "launch", *PRODUCTS[:3], "train", "commands", "products", "__init__", "__main__"]
+ORDER = [*CORE[:4], "train_gpt", "launch", *PRODUCTS[:3], "start", "train", "commands"]
+ORDER += ["products", "__init__", "__main__"]
 LAB = ["artifacts", "corpora", "proofs", "report", "plan", "track", "sweep", "cluster"]
 # Every wing may import these.
 GROUND = {"errors", "paths", "files", "bits", "challenge", "registry", "system", "words", "tables", "idea_folders"}

@@ -18,7 +18,7 @@ from golf.lab.plan.step_model import MEMORY_MARGIN, peak_mib, step_ms
 from golf.run.environment import machine_kind
 from golf.settings.composition import compose
 from golf.settings.config import Config
-from golf.training.loop.run_parts import set_up_torch
+from golf.training.loop.main import set_up_torch
 from golf.training.loop.schedule import muon_momentum
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.warmup import synthetic_batch

@@ -10,9 +10,10 @@ from dataclasses import replace
 from golf.errors import GolfError
 from golf.launch.nodes import nodes_of_job
 from golf.launch.preflight import check_inputs, check_machine, check_runs_root
+from golf.launch.process import Interrupted, interruptible
 from golf.launch.shares import Share, own_share, shares
 from golf.launch.torchrun import run_under_torchrun
-from golf.launch.worker import run_in_process
+from golf.launch.worker import failed, run_in_process
 from golf.run.attempts import at_work, is_at_work, next_attempt
 from golf.run.folder import RunFolder
 from golf.run.identity import variant_id
@@ -57,8 +58,8 @@ def start(cfg: Config) -> tuple[Result, RunFolder]:
         if lock is None and not cfg.launch.fresh:
             raise is_at_work(at_work(variant_id(cfg), cfg.seed))
         with own_share(cfg) as share:
-            folder, written = next_attempt(_within(cfg, share), sys.argv)
-            with written:
+            folder, folder_lock = next_attempt(_within(cfg, share), sys.argv)
+            with folder_lock:
                 return run_ranks(folder), folder
 
 
@@ -78,7 +79,24 @@ def run_ranks(folder: RunFolder) -> Result:
         folder.begin()
     folder.write_machine_warnings(f"node{nodes.rank}", check_machine(cfg, folder.path))
     with _mirror(cfg, folder) if nodes.is_first else contextlib.nullcontext():
-        return run_in_process(folder) if world_size(cfg) == 1 else run_under_torchrun(cfg, folder, nodes)
+        try:
+            with interruptible():
+                code = _code_bytes(cfg) if nodes.is_first else None
+        except (Exception, Interrupted) as error:
+            result = failed(cfg, folder, error)
+            folder.write_failure(result)
+            return result
+        if world_size(cfg) == 1:
+            return run_in_process(folder, code)
+        return run_under_torchrun(cfg, folder, nodes, code)
+
+
+def _code_bytes(cfg: Config) -> int | None:
+    """Return the bytes of the script that a submission of `cfg` would contain, None if nothing here makes scripts.
+
+    Counted before the ranks start: making a script takes seconds, and they need not know how it is made.
+    """
+    return SERVICES.code_bytes(cfg) if SERVICES.code_bytes else None
 
 
 def forget_ranks() -> None:

@@ -24,16 +24,17 @@ LOOPBACK = "127.0.0.1"
 _KILLED = re.compile(r"rank +: (\d+) .*\n +exitcode +: -\d+ .*\((SIG\w+)\)")  # in torchrun's report of the ranks
 
 
-def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes) -> Result:
+def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes, code_bytes: int | None) -> Result:
     """Run this machine's ranks of `folder`. Return the result that rank 0 wrote, or a failure if it wrote none.
 
-    Every node calls this with the same folder on a shared file system. Only the first node writes a failure there.
+    Every node calls this with the same folder on a shared file system. Only the first node writes a failure there, and
+    only its ranks have to know the bytes of code.
     """
     logs = folder.rank_logs if nodes.count == 1 else folder.rank_logs / f"node{nodes.rank}"
     logs.mkdir(parents=True, exist_ok=True)
     with (logs / "torchrun.log").open("ab") as log:
         before = log.tell()
-        command = _command(cfg, folder, nodes, logs)
+        command = _command(cfg, folder, nodes, logs) + ([] if code_bytes is None else [str(code_bytes)])
         # Ctrl-C reaches every process of the terminal's group. In a session of its own torchrun gets the signal once,
         # from `forward`.
         threads = cfg.launch.threads or max(1, cpu_cores() // cfg.launch.nproc)

@@ -1,6 +1,6 @@
 """One rank in this process: read the run folder's config.json, train, and leave a result there whatever happens.
 
-`python -m golf.launch.worker <run folder>` is a rank under torchrun. It knows no Hydra.
+`python -m golf.launch.worker <run folder> [bytes of code]` is a rank under torchrun. It knows no Hydra.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ UNCOMPILED = (
 )
 
 
-def run_in_process(folder: RunFolder) -> Result:
-    """Run this rank and return its result. Rank 0 writes the result.
+def run_in_process(folder: RunFolder, code_bytes: int | None = None) -> Result:
+    """Run this rank and return its result. Rank 0 writes the result. `code_bytes` are those of the script, if known.
 
     A failure raises nothing: it is a result with the state `crashed` or `interrupted`.
     """
@@ -53,7 +53,7 @@ def run_in_process(folder: RunFolder) -> Result:
         with interruptible():
             ranks = join_ranks(cfg.launch.device, world_size(cfg))
             is_first = ranks.is_first
-            result = run_rank(cfg, folder, ranks, SERVICES)
+            result = run_rank(cfg, folder, ranks, SERVICES, code_bytes)
             leave_ranks()
     except (Exception, Interrupted) as error:
         # The files belong to a later start if this rank has survived its launcher.
@@ -133,7 +133,8 @@ def main() -> int:
     """Run a rank under torchrun. Return 1 for a failure, on which torchrun stops the other ranks."""
     die_with_parent()
     outlive_readers()
-    code = 1 if run_in_process(RunFolder(Path(sys.argv[1]))).state in (CRASHED, INTERRUPTED) else 0
+    result = run_in_process(RunFolder(Path(sys.argv[1])), *map(int, sys.argv[2:]))
+    code = 1 if result.state in (CRASHED, INTERRUPTED) else 0
     from golf.training.ranks import end_rank
 
     end_rank(code)

@@ -24,7 +24,7 @@ class RunLog(TrainLog):
     """Log that writes each event to the files and shows it on the display."""
 
     def __init__(self, folder: RunFolder, cfg: Config, *, is_first: bool):
-        super().__init__(cfg)
+        super().__init__(cfg, folder.train_log)
         self.folder = folder
         self.display = display_for(is_first)
         self._log = _open(folder.train_log) if is_first else None

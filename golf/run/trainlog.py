@@ -16,18 +16,18 @@ from golf.settings.config import Config, grad_accum_steps, ttt_recipe, world_siz
 class TrainLog:
     """Log of a run with a method for each event, named after the event."""
 
-    def __init__(self, cfg: Config):
-        self.cfg = cfg
+    def __init__(self, cfg: Config, path: Path):
+        self.cfg, self.path = cfg, path
 
     def line(self, text: str) -> None:
         """Write one line."""
         raise NotImplementedError
 
-    def start(self, name: str, *, train_shards: int, val_tokens: int, model_params: int, attention: str) -> None:
-        """Write the header of the log; `name` is the log's own path."""
+    def start(self, *, train_shards: int, val_tokens: int, model_params: int, attention: str) -> None:
+        """Write the header of the log."""
         c, d, o, m = self.cfg, self.cfg.data, self.cfg.optim, self.cfg.model
         embed_lr = o.tied_embed_lr if m.tie_embeddings else o.embed_lr
-        self.line(name)
+        self.line(str(self.path))
         self.line(f"val_bpb:enabled tokenizer_kind={d.units} tokenizer_path={d.tokenizer_path}")
         self.line(f"train_loader:dataset:{Path(d.path).name} train_shards:{train_shards}")
         self.line(f"val_loader:shards pattern={Path(d.path) / d.val_files} tokens:{val_tokens}")

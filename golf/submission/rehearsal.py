@@ -33,6 +33,7 @@ from golf.settings.consistency import check
 from golf.submission.clean_env import plain_variables
 from golf.train_gpt import set_from
 from golf.training.model.build import shapeless_model
+from golf.training.services import code_bytes
 
 STEPS = 20
 TOKENS = 64  # per sequence
@@ -169,12 +170,13 @@ def _framework(cfg: Config, variables: dict[str, str], folder: Path) -> RunFolde
     """Train the small model by the framework and return its run folder. Raises `GolfError` if it leaves no artifact."""
     run = RunFolder(folder / "framework")
     run.path.mkdir()
-    write_json(run.config, to_dict(_small(cfg, variables)))
+    small = _small(cfg, variables)
+    write_json(run.config, to_dict(small))
     # The script has no eager replacements on CPUs; with them, results would not be the same to the last bit.
     # Proofs would take longer than the training. Without them the run is void, which does not matter here.
     environment = plain_variables(PYTHONPATH=str(ROOT), GOLF_EAGER_CPU="off", GOLF_PROOFS="off")
     environment |= {name: value for name, value in os.environ.items() if name == VARIABLE}
-    command = [sys.executable, "-m", "golf.launch.worker", str(run.path)]
+    command = [sys.executable, "-m", "golf.launch.worker", str(run.path), str(code_bytes(small))]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, encoding="utf-8")
     if not run.artifact.is_file():
         said = done.stderr[-2000:] or f"it ended with status {done.returncode} and said nothing"

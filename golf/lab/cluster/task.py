@@ -47,8 +47,8 @@ def run_task(job_file: str) -> str:
         # A job that was queued again goes on with its own attempt, also if it was to start from the beginning.
         if restarts():
             cfg.launch.fresh = False
-        folder, written = next_attempt(cfg, job["command"])
-        with written:
+        folder, folder_lock = next_attempt(cfg, job["command"])
+        with folder_lock:
             write_atomic(_note(path), str(folder.path))
             result = run_ranks(folder)
     if result.state == INTERRUPTED and NOTICE in result.reason and restarts() < job["requeues"]:

@@ -12,8 +12,8 @@ from golf.lab.plan.seconds import StepTime
 from golf.run.environment import machine_kind
 from golf.settings.config import Config, world_size
 from golf.settings.hardware import cpu_cores, require_device
+from golf.training.loop.main import set_up_torch
 from golf.training.loop.pace import time_steps
-from golf.training.loop.run_parts import set_up_torch
 from golf.training.loop.state import build_state
 from golf.training.memory import check_memory
 from golf.training.ranks import join_ranks

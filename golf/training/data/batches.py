@@ -19,10 +19,16 @@ from golf.training.ranks import ALONE, Ranks
 
 @contextlib.contextmanager
 def open_loader(cfg: Config, dataset: Dataset, ranks: Ranks, *, after: int = 0) -> Iterator[Loader]:
-    """Open this rank's loader after skipping `after` batches. Its prefetch thread stops when the block exits."""
+    """Open this rank's loader after skipping `after` batches, and make its batches ahead of a GPU."""
     loader = make_loader(cfg, dataset, ranks)
-    if after:
-        loader.skip(after)
+    loader.skip(after)
+    with made_ahead(loader, ranks) as batches:
+        yield batches
+
+
+@contextlib.contextmanager
+def made_ahead(loader: Loader, ranks: Ranks) -> Iterator[Loader]:
+    """Make the batches of `loader` ahead of a GPU, in a thread that stops when the block exits."""
     # On a CPU a thread would compete with the training for the same cores.
     if ranks.device.type != "cuda":
         yield loader

@@ -20,6 +20,13 @@ class Loader(Protocol):
         """Return inputs and targets, `[B, T]` int64 each, on the CPU."""
 
 
+class SkippingLoader(Loader, Protocol):
+    """A loader that can begin anywhere."""
+
+    def skip(self, batches: int) -> None:
+        """Skip `batches` micro-batches without reading them."""
+
+
 class SequentialLoader:
     """Micro-batches for one rank out of a single token stream that all ranks share.
 

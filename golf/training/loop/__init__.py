@@ -1,1 +1,1 @@
-"""The training process. `rank` runs it from data to result; `run_parts` are what it shares with the exported script."""
+"""The training process. `main` is a run from its model to its score, and `rank` starts it in a run folder."""

@@ -1,9 +1,7 @@
-"""Trained weights to the artifact file: quantize, prune until it fits, pack, write, log the sizes."""
+"""Trained weights to the bytes of the artifact: quantize, prune until they fit, pack, log the sizes."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from golf.artifact.container import pack, plain_bytes
@@ -11,22 +9,8 @@ from golf.artifact.quant.fitting import fitting_factor, octave_bytes, tuned_scal
 from golf.artifact.quant.formats import CodedTensors, Tensors
 from golf.artifact.quant.policy import below_int8, quantize
 from golf.artifact.quant.pruning import MARGIN_BYTES, Pruning, prune_to_fit
-from golf.files import write_atomic
-from golf.run.folder import RunFolder
-from golf.run.runlog import RunLog
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, scored_config, trains_apart
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Bytes of the files that a run wrote, and the seconds that quantizing, packing and writing took."""
-
-    raw_model_bytes: int
-    artifact_bytes: int
-    code_bytes: int | None  # None: unknown
-    seconds: float
-    step_factor: float | None  # factor on the steps under quant.fit=cap
 
 
 class PackedModel(NamedTuple):
@@ -108,27 +92,3 @@ def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes
     size, stored = len(packed.artifact), sum(tensor.payload_bytes for tensor in packed.coded.values())
     plain, ratio = plain_bytes(packed.coded, cfg.model, cfg.tech), packed.weight_bytes / stored
     log.sizes(raw_model=raw_model_bytes, code=code_bytes, artifact=size, stored=stored, uncompressed=plain, ratio=ratio)
-
-
-def export(
-    cfg: Config,
-    weights: Tensors,
-    code: int | None,
-    folder: RunFolder,
-    log: RunLog,
-    hessians: Tensors | None = None,
-    coded: CodedTensors | None = None,
-) -> Sizes:
-    """Write the artifact of `weights`, on the CPU, into `folder`, coded as `coded` or else by `round_model`.
-
-    `code` are the bytes of the script, None if they are unknown: nothing then fills the cap.
-    """
-    start = time.perf_counter()
-    coded = round_model(cfg, weights, code or 0, hessians, log) if coded is None else coded
-    packed = pack_model(cfg, weights, coded)
-    write_atomic(folder.artifact, packed.artifact)
-    seconds = time.perf_counter() - start
-    sizes = Sizes(folder.weights.stat().st_size, len(packed.artifact), code, seconds, log.step_factor)
-    if code is not None:
-        log_sizes(cfg, packed, sizes.raw_model_bytes, code, log)
-    return sizes

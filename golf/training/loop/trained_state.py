@@ -1,33 +1,39 @@
-"""The state of a run whose training an earlier start has ended: it holds the trained weights."""
+"""The weights of a run whose training an earlier start has ended, in the place of those that its state began with."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
+from golf.run.progress import Progress
 from golf.training.loop.state import TrainState
 from golf.training.model.weights import read_weights
 
 
-@dataclass(frozen=True)
-class TrainedState(TrainState):
-    """A state whose weights no step changes any more."""
+class TrainedWeights:
+    """An averager whose average stands: the trained weights, whatever the model holds."""
 
-    weights: dict[str, Tensor] = field(default_factory=dict)
+    updates = 0
 
-    def final_weights(self) -> dict[str, Tensor]:
-        return self.weights
+    def __init__(self, weights: dict[str, Tensor]):
+        self._weights = weights
+
+    def update(self, progress: Progress) -> None:
+        """Leave the weights as they are."""
+
+    def weights(self) -> dict[str, Tensor]:
+        return self._weights
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self._weights
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Leave the weights as they are."""
 
 
-def trained_state(state: TrainState, weights: Path, stage_steps: list[int]) -> TrainedState:
-    """Return `state` with the trained weights of a file, after `stage_steps` steps of each stage."""
-    stored = read_weights(weights)
-    # In the order of the model, which the file has lost: tensors are packed in it.
-    ordered = {name: stored[name].to(state.ranks.device) for name in state.model.scored_weights()}
-    trained = TrainedState(
-        state.step, state.switches, state.hooks, state.attention, state.kernels, state.calibration_model, ordered
-    )
-    trained.stages.resume(tuple(stage_steps))
-    return trained
+def take_over(state: TrainState, weights: Path, stage_steps: list[int]) -> None:
+    """Let `state` be that after the training: the weights of a file, and `stage_steps` steps of each stage."""
+    stored = {name: tensor.to(state.ranks.device) for name, tensor in read_weights(weights).items()}
+    state.hooks.averagers = {"trained": TrainedWeights(stored)}
+    state.stages.resume(tuple(stage_steps))

@@ -38,7 +38,7 @@ def test_a_script_for_a_cpu_is_small_and_clean() -> None:
 
 def test_the_baseline_is_small_and_clean() -> None:
     _, found = bundle("naive_baseline")
-    assert len(found.wrapped) <= 17_100
+    assert len(found.wrapped) <= 17_200
     assert_clean(found.readable)
     # The public script has 1,126 lines. Who raises the number says why in CHANGELOG.md.
     assert len(found.readable.splitlines()) <= 2_300
@@ -57,8 +57,8 @@ def test_the_baseline_is_small_and_clean() -> None:
 def test_a_readable_script_that_fills_the_cap_leaves_room_for_the_packed_one() -> None:
     """It once counted its own bytes, ten times as many, and packed other weights than the run."""
     found = Bundle(compose(["quant=int6_mixed", "quant.prune.to_fit=true", *ON_H100]))
-    assert f"code = {len(found.wrapped)}\n" in found.readable and "st_size" in found.minified
-    assert "code = Path(__file__).stat().st_size\n" in bundle("naive_baseline")[1].readable
+    assert f"code_bytes={len(found.wrapped)})\n" in found.readable and "st_size" in found.minified
+    assert "code_bytes=Path(__file__).stat().st_size)\n" in bundle("naive_baseline")[1].readable
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""The parts of a run that the framework's rank (`rank.run_rank`) and the exported script (`train_gpt`) share.
+"""One run on one rank, from the model to the score of its artifact: the main function, and its longer chapters.
 
-In order: set up torch, build the state (`state`), log the header, warm up (`warmup`), train (`training`), calibrate,
-pack (`export`), score the artifact.
+The framework (`rank.run_rank`) and the exported script (`golf.train_gpt`) both call it. They differ in what they keep
+of a run, and so in the keeper that they hand in.
 """
 
 from __future__ import annotations
@@ -17,17 +17,70 @@ import torch
 from golf.artifact.quant.formats import Tensors
 from golf.artifact.quant.sensitivity import STEP
 from golf.bits import Score
+from golf.errors import GolfError
 from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, uses_gptq
-from golf.training.data.batches import open_loader
+from golf.training.data.batches import made_ahead, make_loader, open_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader
 from golf.training.loop.calibration import Calibration, collect, text_of
 from golf.training.loop.export import pack_model, round_model
-from golf.training.loop.state import TrainState
-from golf.training.loop.training import Training
+from golf.training.loop.keeper import Keeper
+from golf.training.loop.state import TrainState, build_state
+from golf.training.loop.training import Training, train
 from golf.training.loop.tuning import Tuning, tune_floats
+from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
+
+
+def train_pack_and_score(cfg: Config, dataset: Dataset, ranks: Ranks, keeper: Keeper) -> None:
+    """Train, pack, read back and score on this rank. Raises `GolfError` for a loss that is no number."""
+    log = keeper.log
+
+    # ---- Model, optimizer, compiled step. The scorer has a model of its own, in the arithmetic of scoring. ----
+    state = build_state(cfg, ranks)
+    keeper.take_over(state)
+    log_header(log, dataset, state)
+    scorer = Scorer(cfg, dataset, ranks)
+
+    # ---- Warm-up, before the clock: compiling takes no training time. ----
+    keeper.warm_up(cfg, state)
+
+    if not keeper.has_artifact():
+        # ---- Training: the timed loop. ----
+        loader = make_loader(cfg, dataset, ranks)
+        keeper.resume(state, loader)
+        with made_ahead(loader, ranks) as batches:
+            training = keeper.earlier or train(cfg, state, batches, validation(state, scorer), log, keeper.listener)
+            keeper.training_ended(state, training)
+            if training.diverged:
+                raise GolfError(training.why_diverged())
+
+            # ---- Calibration and tuning, on the text that follows, within what is left of the time. ----
+            calibration = calibrate_trained(cfg, state, training, batches, dataset, log)
+            keeper.calibration_ended(calibration)
+            if cfg.quant.tune.steps > 0:
+                left = seconds_left(cfg, ranks.first(training.seconds) + (calibration.seconds if calibration else 0.0))
+                tuning = tune_trained(cfg, state, left, calibration, batches, keeper.code_bytes, log)
+                keeper.tuning_ended(tuning)
+
+        # ---- Artifact: quantize, pack, write. Ranks hold the same weights, so the first one does it for all. ----
+        keeper.note_memory(ranks)
+        keeper.prove_trained(state)
+        if ranks.is_first:
+            weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
+            if cfg.quant.tune.steps > 0:
+                coded = tuning.coded
+            else:
+                hessians = calibration.hessians if calibration else None
+                coded = round_model(cfg, weights, keeper.code_bytes, hessians, log)
+            keeper.write_artifact(cfg, pack_model(cfg, weights, coded))
+
+    # ---- Score: only what the file on disk holds counts, so every rank waits until it is complete. ----
+    ranks.barrier()
+    keeper.artifact_ended()
+    scores = score_artifact(cfg, keeper.read_artifact(cfg), scorer, log)
+    keeper.judge(scores)
 
 
 def set_up_torch(cfg: Config) -> None:
@@ -36,10 +89,10 @@ def set_up_torch(cfg: Config) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
 
-def log_header(log: TrainLog, name: str, dataset: Dataset, state: TrainState) -> None:
-    """Write the first lines of the log, which is called `name`."""
+def log_header(log: TrainLog, dataset: Dataset, state: TrainState) -> None:
+    """Write the first lines of the log."""
     shards, tokens = len(dataset.train), dataset.validation.size - 1
-    log.start(name, train_shards=shards, val_tokens=tokens, model_params=state.model_params, attention=state.attention)
+    log.start(train_shards=shards, val_tokens=tokens, model_params=state.model_params, attention=state.attention)
     for line in state.kernels:
         log.line(line)
 
@@ -57,13 +110,13 @@ def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
 def calibrate_trained(
     cfg: Config, state: TrainState, training: Training, loader: Loader, dataset: Dataset, log: TrainLog
 ) -> Calibration | None:
-    """Collect the Hessians for GPTQ; None if the number format needs none, or if the run diverged.
+    """Collect the Hessians for GPTQ; None if the number format needs none.
 
     Training text is read from where `loader` stands, so that it is new to the model, or by a loader of its own over
     `dataset`.
     """
     model = state.calibration_model
-    if not uses_gptq(cfg.quant) or model is None or training.diverged:
+    if not uses_gptq(cfg.quant) or model is None:
         return None
     log.calibrating()
     weights, ranks, text = state.final_weights(), state.ranks, text_of(cfg)
@@ -93,13 +146,13 @@ def seconds_left(cfg: Config, seconds: float) -> float:
 def tune_trained(
     cfg: Config,
     state: TrainState,
-    seconds_left: float,
+    left: float,
     calibration: Calibration | None,
     loader: Loader,
     code_bytes: int,
     log: TrainLog,
 ) -> Tuning:
-    """Round the trained weights and tune the result, which must all end within `seconds_left`.
+    """Round the trained weights and tune the result, which must all end within the `left` seconds of training.
 
     Training text is read from where `loader` stands. Under `quant.fit=cap` a result above the cap is left untuned.
     """
@@ -108,7 +161,7 @@ def tune_trained(
     hessians = calibration.hessians if calibration else None
     # Ranks need not find the same codes to the last bit.
     coded = ranks.of_first(round_model(cfg, weights, code_bytes, hessians, log) if ranks.is_first else {})
-    left = seconds_left - ranks.first(time.perf_counter() - start)
+    left -= ranks.first(time.perf_counter() - start)
     tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left)
     room = cfg.budget.artifact_bytes - code_bytes
     if cfg.quant.fit == "cap" and len(pack_model(cfg, weights, tuning.coded).artifact) > room:
