@@ -150,7 +150,7 @@ def _unreadable(override: str) -> str:
     key, _, value = override.partition("=")
     if not re.fullmatch(r"[+~]*\w+(?:[./@-]\w+)*", key):
         return f"'{key}' in {override} is no setting: write settings as key=value, as in {_example('')}."
-    if value[:1] in "[{":
+    if value[:1] in "[{" or any(value.count(a) != value.count(b) for a, b in ("()", "[]", "{}")):
         return f"{override} cannot be read: close every bracket and quote, and put words with signs in quotes."
     example = shlex.quote(f"{key}={quoted(value)}")
     return f"{override} cannot be read: quote the value once for the shell and once for Hydra, as in {example}."

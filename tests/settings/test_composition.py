@@ -369,6 +369,7 @@ def test_hydras_own_help_is_printed() -> None:
         (["quant.codec=gzip"], "quant.codec=gzip is not known: choose one of"),
         (["model.num_layers=abc"], "model.num_layers takes an integer, not 'abc'."),
         (["model.tie_embeddings=maybe"], "model.tie_embeddings takes true or false, not 'maybe'."),
+        (["-m", "seed=range(1,3"], "seed=range(1,3 cannot be read: close every bracket and quote"),
         (["experiment="], "experiment= does not exist; known are "),
         (["~model.num_layers"], "~model.num_layers takes nothing away: leave the setting out"),
         (["model@x=11l"], "model@ puts a group where no run reads it: write model=OPTION."),
