@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,6 @@ from golf.lab.artifacts.quant_gap import stored_config
 from golf.run.folder import RunFolder
 from golf.settings.config import Config, QuantConfig
 from golf.training.data.dataset import open_dataset
-from golf.training.loop.calibration import calibrate
 from golf.training.loop.tuning import log_likely
 from golf.training.model.build import build_scored_model
 from golf.training.model.weights import read_weights
@@ -43,7 +41,7 @@ class Checkpoint:
 
     def __init__(self, run: Path, tokens: int, scored_tokens: int | None = None):
         folder = RunFolder(run)
-        self.name, self.tokens = f"{run.parent.name}/{run.name}", tokens
+        self.tokens = tokens
         self.cfg = _on_this_cpu(folder.read_config())
         dataset = open_dataset(self.cfg)
         self.dataset = dataclasses.replace(dataset, validation=dataset.validation[: (scored_tokens or tokens) + 1])
@@ -56,12 +54,6 @@ class Checkpoint:
     def quant(self, choice: str, step: float = 1.0) -> QuantConfig:
         """Return the settings of `choice`, a preset's name and overrides, with all steps multiplied by `step`."""
         return with_steps(stored_config(f"{choice} quant.calibration.tokens={self.tokens}", self.cfg).quant, step)
-
-    @functools.cached_property
-    def hessians(self) -> dict[str, Tensor]:
-        """Return the Hessians `[in, in]` of all matrices by name, the tied embedding's included."""
-        cfg = dataclasses.replace(self.cfg, quant=self.quant("sdclip_gptq"))
-        return calibrate(self.weights, cfg, self.dataset)
 
     def gap_bpb(self, restored: Mapping[str, Tensor]) -> float:
         """Return how many bits per byte the `restored` weights score above the trained ones."""

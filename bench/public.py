@@ -18,7 +18,6 @@ from pathlib import Path
 
 import torch
 
-from bench.machine import Machine
 from bench.rounds import alternate, paired_ratio
 from bench.scoring import with_stride
 from bench.table import Row
@@ -45,7 +44,7 @@ def public_script(given: Path) -> Path:
     return script.absolute()
 
 
-def against_rows(script: Path, cfg: Config, machine: Machine, device: torch.device, rounds: int) -> list[Row]:
+def against_rows(script: Path, cfg: Config, rounds: int) -> list[Row]:
     """Return the rows of both scripts' training steps in alternating rounds, with their ratio in the note."""
     if is_unbuilt(cfg.data):
         open_dataset(cfg)
@@ -54,9 +53,7 @@ def against_rows(script: Path, cfg: Config, machine: Machine, device: torch.devi
     tokens, dtype = cfg.data.train_batch_tokens, cfg.model.compute_dtype
     flops = flops_per_token(cfg, shapeless_model(cfg)).total * tokens
     what = f"{cfg.name} compile={cfg.launch.compile} {dtype}"
-    rows = [Row("against", f"{name}: {what}", own, tokens, flops, dtype) for name, own in seconds.items()]
-    note = f"{paired_ratio(seconds['public'], seconds['golf']):.2f} × the public script's tokens/s"
-    return [rows[0], dataclasses.replace(rows[1], note=note)]
+    return _rows(seconds, "script", Row("against", what, [], tokens, flops, dtype))
 
 
 def against_sliding_rows(script: Path, cfg: Config, rounds: int, sequences: int) -> list[Row]:
@@ -71,10 +68,15 @@ def against_sliding_rows(script: Path, cfg: Config, rounds: int, sequences: int)
     cfg.eval.dtype = cfg.model.compute_dtype
     with timed_steps(script, cfg, "sliding", sequences) as ways:
         seconds = alternate(ways, rounds, torch.device("cpu"), warm_up=1)
-    tokens, what = sequences * cfg.data.train_seq_len, f"{cfg.name} sliding, stride {cfg.eval.stride}"
-    rows = [Row("against", f"{name}: {what}", own, tokens) for name, own in seconds.items()]
-    note = f"{paired_ratio(seconds['public'], seconds['golf']):.2f} × the public function's tokens/s"
-    return [rows[0], dataclasses.replace(rows[1], note=note)]
+    what = f"{cfg.name} sliding, stride {cfg.eval.stride}"
+    return _rows(seconds, "function", Row("against", what, [], sequences * cfg.data.train_seq_len))
+
+
+def _rows(seconds: dict[str, list[float]], against: str, row: Row) -> list[Row]:
+    """Return `row` for the public script and for golf, whose note is the ratio."""
+    note = f"{paired_ratio(seconds['public'], seconds['golf']):.2f} × the public {against}'s tokens/s"
+    notes = {"public": "", "golf": note}
+    return [dataclasses.replace(row, what=f"{n}: {row.what}", seconds=own, note=notes[n]) for n, own in seconds.items()]
 
 
 @contextlib.contextmanager

@@ -9,12 +9,16 @@ whatever their seeds, are averaged first.
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
+import math
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from bench.checkpoint import Checkpoint, Point
-from bench.study_bytes import at_own_step, by_shape, curve, interpolated, interval
 from golf.artifact.container import unpack
+from golf.tables import grouped
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model, round_model
 from golf.training.loop.tuning import tune
@@ -63,6 +67,44 @@ def points_of(checkpoint: Checkpoint, overrides: dict[str, str], forms: list[str
             artifact = stored(checkpoint, choice, step)
             restored = unpack(artifact).state_dict()
             yield Point(name, step, len(artifact), checkpoint.gap_bpb(restored), checkpoint.divergence(restored))
+
+
+def interpolated(at: float, x: Sequence[float], y: Sequence[float]) -> float:
+    """Return y at `at` on the line through log y over log x, extended beyond its ends; y positive."""
+    order = np.argsort(x)
+    a, b = np.log(np.array(x)[order]), np.log(np.maximum(np.array(y)[order], 1e-6))
+    i = int(np.clip(np.searchsorted(a, math.log(at)), 1, len(a) - 1))
+    return math.exp(b[i - 1] + (math.log(at) - a[i - 1]) * (b[i] - b[i - 1]) / (a[i] - a[i - 1]))
+
+
+def curve(points: Sequence[Point], way: str) -> tuple[list[int], list[float]]:
+    """Return the bytes and the gaps of all points of `way`."""
+    own = sorted((p.artifact_bytes, p.gap_bpb) for p in points if p.way == way)
+    return [size for size, _ in own], [gap for _, gap in own]
+
+
+def at_own_step(points: Sequence[Point], way: str) -> Point:
+    """Return the point of `way` at its own steps."""
+    (own,) = (p for p in points if p.way == way and p.step == 1.0)
+    return own
+
+
+def by_shape(ratios: dict[Path, float]) -> list[float]:
+    """Return the mean over the runs of each variant folder: two seeds of one shape are not independent."""
+    shapes = grouped((run.parent, ratio) for run, ratio in ratios.items())
+    return [statistics.mean(found) for found in shapes.values()]
+
+
+def interval(ratios: Sequence[float], digits: int = 3) -> str:
+    """Return the mean and the half-width of its 95 % interval, by t over independent ratios, with `digits` decimals.
+
+    One ratio has no interval.
+    """
+    if len(ratios) == 1:
+        return f"{ratios[0]:.{digits}f}"
+    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}.get(len(ratios), 2.0)
+    half = t * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return f"{statistics.mean(ratios):.{digits}f} ± {half:.{digits}f}"
 
 
 def gap_ratio(points: list[Point], form: str, way: str) -> float:

@@ -1,9 +1,6 @@
 """How fast this machine is, and golf on it: `python scripts/bench.py [overrides]` prints a table, JSON beside it.
 
-`--parts` chooses: step (every compile mode and dtype), documents (packed rows beside fixed sequences, on the
-configuration's own text), products (the matrix products of an eager step, and of a sliding score, one by one with their
-operands in the cache, then all operations: limits for both), breakdown (where the loop's time goes), start (import,
-data, compiling cold and warm), score (flat, sliding), pack (quantize, codecs). `--against DIR` runs the public
+`--parts` chooses: step (every compile mode and dtype), score (flat, sliding). `--against DIR` runs the public
 train_gpt.py of that folder in turns with golf, on the same data, shape and compile setting. Compared variants take
 turns, so that a machine whose speed drifts slows all alike: read the ratios.
 """
@@ -20,21 +17,16 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as golf/train.py; read when 
 import torch
 
 from bench.machine import Machine, measure_machine
-from bench.packing import packing_rows
-from bench.products import product_rows
 from bench.public import against_rows, against_sliding_rows, public_script
 from bench.scoring import scoring_rows
-from bench.start import start_rows
-from bench.step import breakdown_rows, document_rows, step_rows
+from bench.step import step_rows
 from bench.table import Row, as_json, markdown
 from golf.errors import GolfError
 from golf.settings.composition import COMPOSITION_ERRORS, compose, explain
 from golf.settings.hardware import detect
 from golf.system import tune_allocator
 
-USUAL_PARTS = ("step", "breakdown", "score", "pack", "start")
-# Not every experiment can pack documents, and products are a limit for the step, not a speed.
-PARTS = (*USUAL_PARTS, "documents", "products")
+PARTS = ("step", "score")
 
 
 def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
@@ -42,33 +34,17 @@ def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Mac
     device, modes = torch.device(machine.device), a.compile.split(",")
     if part == "step":
         yield from step_rows(overrides, modes, a.dtypes.split(","), machine, device, a.rounds)
-    elif part == "documents":
-        yield from document_rows(overrides, machine, device, a.rounds)
-    elif part == "products":
-        for dtype in a.dtypes.split(","):
-            settings = ["launch.compile=off", f"model.compute_dtype={dtype}", f"optim.muon_dtype={dtype}"]
-            yield from product_rows(compose([*overrides, *settings]), device, a.rounds, a.sequences)
-    elif part == "breakdown":
-        for mode in modes:
-            yield from breakdown_rows(compose([*overrides, f"launch.compile={mode}"]), machine, device, a.rounds)
     elif part == "score":
         yield from scoring_rows(compose(overrides), machine, device, a.rounds, a.sequences)
-    elif part == "pack":
-        # GPTQ is measured as well, because it takes far longer than the other formats.
-        for quant in ([], ["quant=gptq_int6"]):
-            yield from packing_rows(compose([*overrides, *quant]), min(a.rounds, 3))
-    elif part == "start":
-        yield from start_rows(overrides, modes, min(a.rounds, 3))
 
 
-def against(script: Path, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
+def against(script: Path, overrides: list[str], a: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of golf and the public script under every compile mode and dtype that was asked for."""
-    device = torch.device(machine.device)
     for dtype in a.dtypes.split(","):
         for mode in a.compile.split(","):
             settings = [f"launch.compile={mode}", f"model.compute_dtype={dtype}", f"optim.muon_dtype={dtype}"]
             cfg = compose([*overrides, *settings])
-            yield from against_rows(script, cfg, machine, device, a.rounds)
+            yield from against_rows(script, cfg, a.rounds)
             yield from against_sliding_rows(script, cfg, a.rounds, a.sequences)
 
 
@@ -78,9 +54,7 @@ def options() -> argparse.Namespace:
     native = "bf16" if hardware.gpus else "fp32,bf16" if hardware.cpu_bf16 else "fp32"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="as for golf/train.py")
-    parser.add_argument(
-        "--parts", default=",".join(USUAL_PARTS), help=f"any of {','.join(PARTS)} (default: the first five), or none"
-    )
+    parser.add_argument("--parts", default=",".join(PARTS), help="step,score (default: both), or none")
     parser.add_argument(
         "--experiments", default="naive_baseline,gold6_11l", help="presets, or none for overrides alone"
     )
@@ -125,7 +99,7 @@ def measure(a: argparse.Namespace) -> None:
             rows += rows_of(part, overrides, a, machine)
             print(f"measured {part} of {' '.join(overrides)}", file=sys.stderr)
         if script:
-            rows += against(script, overrides, a, machine)
+            rows += against(script, overrides, a)
     print(markdown(machine, rows))
     a.json.write_text(as_json(machine, rows, sys.argv), encoding="utf-8")
     print(f"\n{a.json}")

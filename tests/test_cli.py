@@ -86,7 +86,7 @@ def test_choices_are_those_that_the_code_knows() -> None:
     assert options["shared"]["--score"]["choices"] == list(SCORES)
     assert options["export"]["--track"]["choices"] == list(SEEDS_WANTED)
     assert options["idea new"]["kind"]["choices"] == sorted(path.name for path in TEMPLATES.iterdir())
-    assert set(options) == {"shared", *cli.COMMANDS} - {"train", "gpu-check", "bench"}
+    assert set(options) == {"shared", *cli.COMMANDS} - {"train", "bench"}
 
 
 @pytest.mark.parametrize(

@@ -54,27 +54,10 @@ class Report:
                 out.write("\n".join(lines) + "\n")
 
 
-def parser() -> CommandParser:
-    """Return the parser of `golf gpu-check`."""
-    made = CommandParser("gpu-check", __doc__)
-    made.add_argument("overrides", nargs="*", help="overrides of the step times and of the main job")
-    made.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="device to check (default: cuda)")
-    made.add_argument("--steps", type=int, default=20, metavar="N", help="steps to time (default: 20)")
-    seconds = "length of the main job; 0 leaves it out (default: 600)"
-    made.add_argument("--train-seconds", type=float, default=600.0, metavar="S", help=seconds)
-    presets = f"presets that take steps, with commas, or none (default: {','.join(PRESETS)})"
-    made.add_argument("--presets", default=",".join(PRESETS), metavar="NAMES", help=presets)
-    against = "also time the steps of the public train_gpt.py in this folder, in turn with golf's"
-    made.add_argument("--against", type=Path, metavar="DIR", help=against)
-    minutes = "time after which no further preset begins (default: 20)"
-    made.add_argument("--minutes", type=float, default=20.0, metavar="M", help=minutes)
-    made.add_argument("--report", type=Path, metavar="FILE", help="also write the Markdown to this file")
-    return made
-
-
 def main(arguments: list[str]) -> int:
     """Print the report in Markdown; the exit status is 1 if a check fails, or that of the main job."""
-    args, start = parser().parse_intermixed_args(arguments), time.monotonic()
+    parser = CommandParser("gpu-check", __doc__, presets={"default": ",".join(PRESETS)})
+    args, start = parser.parse_intermixed_args(arguments), time.monotonic()
     if args.steps < 1:
         raise GolfError(f"--steps {args.steps} leaves nothing to time: write 1 or more.")
     if args.report and not args.report.absolute().parent.is_dir():

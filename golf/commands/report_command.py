@@ -35,8 +35,7 @@ def main(arguments: list[str]) -> int:
     if args.against is not None:
         check_published_text(study.variants, args.against, args.text)
     noise = published_noise(args.against, args.against_n, args.against_sigma)
-    options = {"score": args.score, "sigma": args.sigma, "test": args.test}
-    findings = judged(study, rules, against=args.against, published=noise, **options)
+    findings = judged(study, rules, score=args.score, sigma=args.sigma, against=args.against, published=noise)
     if args.html:
         from golf.lab.report.board_file import single_file
 

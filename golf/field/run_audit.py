@@ -115,11 +115,8 @@ def _text_faults(run: ForeignRun) -> list[str]:
     """Return scores whose loss, bits per byte and tokens are not of the same 151.08 million bytes of text."""
     if not (tokens := run.value("val_tokens")):
         return _unlike_bytes_faults(run)
-    by_fault: dict[str, list[str]] = {}
-    for score in run.scores:
-        is_known = score.val_loss and score.is_finite and math.isfinite(score.val_loss)
-        if is_known and (fault := _text_fault(score, score.val_loss or 1.0, tokens)):
-            by_fault.setdefault(fault, []).append(score.tag)
+    known = ((s, s.val_loss) for s in run.scores if s.val_loss and s.is_finite and math.isfinite(s.val_loss))
+    by_fault = grouped((fault, s.tag) for s, loss in known if (fault := _text_fault(s, loss, tokens)))
     return [f"{fault} ({listed(tags)})" for fault, tags in by_fault.items()]
 
 

@@ -32,13 +32,15 @@ def identity_of(values: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted((key, value) for key, value in fields if value is not None or not key.endswith(ADDED_LATER)))
 
 
-def flat(values: dict[str, Any], prefix: str = "", *, left_out: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+def flat(
+    values: dict[str, Any], prefix: str = "", *, left_out: Sequence[str] = (), joint: str = "."
+) -> Iterator[tuple[str, Any]]:
     """Yield (`group.key`, value) of every field in a nested dict, without fields of a name in `left_out`."""
     for key, value in values.items():
         if key in left_out:
             continue
         if isinstance(value, dict) and value:
-            yield from flat(value, f"{prefix}{key}.", left_out=left_out)
+            yield from flat(value, f"{prefix}{key}{joint}", left_out=left_out, joint=joint)
         else:
             yield f"{prefix}{key}", value
 

@@ -3,33 +3,26 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from bench import machine as machine_module
 from bench.machine import Machine, measure_machine
-from bench.packing import packing_rows
-from bench.products import product_rows, recorded
 from bench.public import linked_data, public_script, public_variables, timed_steps
 from bench.rounds import alternate, paired_ratio
-from bench.scoring import score_ways, scoring_rows, with_stride
+from bench.scoring import scoring_rows, with_stride
 from bench.shim import Device
-from bench.step import BACKWARD, FORWARD, LOADER, OPTIMIZER, REST, Stopwatch, breakdown_rows, prepared_step, step_rows
+from bench.step import step_rows
 from bench.table import COLUMNS, Row, as_json, markdown
-from bench.tokens import random_dataset
 from bench.work import step_bytes
 from golf.errors import GolfError
 from golf.lab.corpora.own_text import OwnDataset
 from golf.lab.plan.flops import flops_per_scored_token, flops_per_token
 from golf.settings.config import Config
-from golf.training.data.batches import open_loader
 from golf.training.data.shards import open_shard
 from golf.training.model.build import shapeless_model
-from golf.training.ranks import Ranks
 from tests.support import compose, script_main, tiny_overrides
 
 CPU = torch.device("cpu")
@@ -68,23 +61,6 @@ def test_table_and_json_hold_every_row() -> None:
     assert read["rows"][0]["seconds"] == [0.5, 0.7, 0.6] and read["machine"]["bytes_per_second"] == 1e8
 
 
-def test_every_second_belongs_to_one_phase(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks: Iterator[float] = iter(range(100))
-    monkeypatch.setattr("bench.step.time.perf_counter", lambda: next(ticks))
-    watch = Stopwatch(CPU)
-    doubled = watch.around(REST, lambda x: 2 * x, LOADER)
-    assert doubled(4) == 8
-    watch.mark(REST)
-    assert watch.seconds == {REST: 2.0, LOADER: 1.0}
-
-
-def test_phases_of_the_run_s_own_loop(tiny_cfg: Config) -> None:
-    rows = breakdown_rows(tiny_cfg, HERE, CPU, steps=2)
-    assert [row.what.rpartition(": ")[2] for row in rows] == [FORWARD, BACKWARD, OPTIMIZER, LOADER, REST]
-    assert all(row.median > 0 for row in rows)
-    assert sum(float(row.note.removesuffix("%")) for row in rows) == pytest.approx(100, abs=0.1)
-
-
 def test_steps_of_every_dtype(tiny: OwnDataset, tiny_cfg: Config) -> None:
     (row,) = step_rows(tiny_overrides(tiny), ["off"], ["fp32"], HERE, CPU, rounds=2)
     model = shapeless_model(tiny_cfg)
@@ -102,18 +78,6 @@ def test_flat_and_sliding_score_the_same_tokens(tiny_cfg: Config) -> None:
     body = flops_per_scored_token(cfg, model) - head
     assert 3 * (body + head) == pytest.approx(flops_per_token(cfg, model).total)
     assert sliding.flops == pytest.approx(128 * (2 * body + head))
-
-
-def test_codecs_are_packed_and_unpacked(tiny_cfg: Config) -> None:
-    what = [row.what.rpartition(": ")[2] for row in packing_rows(tiny_cfg, rounds=1)]
-    assert what[:4] == ["quantize", "dequantize", "pack zlib", "unpack zlib"] and "pack lzma" in what
-
-
-def test_gptq_is_calibrated_first(tiny_cfg: Config) -> None:
-    tiny_cfg.quant.mlp = dataclasses.replace(tiny_cfg.quant.mlp, format="int6", clip="absmax", rounding="gptq")
-    rows = list(packing_rows(tiny_cfg, rounds=1))
-    assert [row.what.rpartition(": ")[2] for row in rows[:2]] == ["calibrate", "quantize"]
-    assert rows[0].note == f"{tiny_cfg.data.train_batch_tokens:,} tokens"
 
 
 def test_a_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,36 +167,12 @@ def test_a_script_that_fails_is_quoted(tiny_cfg: Config, tmp_path: Path) -> None
     assert children() == before, "a subprocess is left behind"
 
 
-def test_products_are_those_that_torch_counts(tiny: OwnDataset) -> None:
-    cfg, device = compose([*tiny_overrides(tiny), "launch.compile=off"]), CPU
-    products, operations, *of_score = product_rows(cfg, device, rounds=1, sequences=4)
-    step = prepared_step(cfg, device)
-    with open_loader(cfg, random_dataset(cfg), Ranks(device=device)) as loader:
-        step(loader.next_batch, 1.0, 0.95)
-        with FlopCounterMode(display=False) as counted:
-            step(loader.next_batch, 1.0, 0.95)
-    assert products.flops == operations.flops == counted.get_total_flops() > 0
-    assert products.seconds[0] > 0 and products.tokens == cfg.data.train_batch_tokens
-    # Every product is one of the operations, which also add, copy and normalise.
-    assert _count(products.note) < _count(operations.note) / 3
-    score = score_ways(with_stride(cfg), random_dataset(cfg, 4), device)["sliding"]
-    with FlopCounterMode(display=False) as counted:
-        score()
-    # Torch does not count its attention on a CPU.
-    causal = sum(operation.flops * count for operation, count in recorded(score).items() if operation.is_attention)
-    assert causal > 0 and {row.flops for row in of_score} == {counted.get_total_flops() + causal}
-
-
-def _count(note: str) -> int:
-    return int(note.split()[0].replace(",", ""))
-
-
 def children() -> list[str]:
     """Return the subprocesses of this process (Linux)."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
-PARTS = ("step", "documents", "products", "breakdown", "score", "pack", "start")
+PARTS = ("step", "score")
 
 
 @pytest.mark.slow
@@ -243,5 +183,4 @@ def test_all_parts_in_one_table(tiny: OwnDataset, runs: Path, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     parts = [row["part"] for row in json.loads(out.read_text())["rows"]]
     assert list(dict.fromkeys(parts)) == [*PARTS]
-    assert "golf/train.py to its first step, eager" in done.stdout
     assert compose(tiny_overrides(tiny)).name in done.stdout

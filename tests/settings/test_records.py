@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import math
 import re
-import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import golf
 from golf.artifact.quant.policy import rounded_to_nearest
 from golf.lab.corpora.own_text import OwnDataset
 from golf.lab.plan.tensors import stored_tensors
-from golf.lab.report.statistics import welch
+from golf.lab.report.statistics import WELCH, Comparison
 from golf.launch.launcher import train_and_score
 from golf.run.identity import variant_id
 from golf.run.result import OK
@@ -26,21 +25,16 @@ from golf.training.loop.state import build_state
 from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
-from scripts.dev import compare_records, record_steps
 from tests.support import ROOT, compose, further, tiny_overrides
 
+RECORDS_PAGE = ROOT / "docs/records.md"
 PUBLISHED = ROOT.parent / "shared" / "reference" / "records.csv"
 ANOTHER_LOG = "2026-03-19_MLP3x_QAT_Int6_SlidingWindow"  # its only log is of a smaller model than the record's
 
 
 @functools.cache
-def printed_settings() -> dict[str, Any]:
-    return compare_records.printed_settings()
-
-
-@functools.cache
 def settings_table() -> dict[str, dict[str, str]]:
-    with compare_records.TABLE.open(newline="") as file:
+    with (ROOT / "docs/records_settings.csv").open(newline="") as file:
         return {row["folder"]: row for row in csv.DictReader(file)}
 
 
@@ -71,61 +65,17 @@ def test_a_record_composes_with_the_published_number_of_parameters(record: dict[
     with torch.device("meta"):
         parameters = sum(p.numel() for p in build_model(cfg).parameters())
     assert parameters + unread_parameters(cfg) == int(record["parameters"])
-    if compare_records.PRINTED.exists():
-        found = compare_records.row(record["folder"], cfg, printed_settings().get(record["folder"], {}))
-        assert found == settings_table()[record["folder"]], "run scripts/dev/compare_records.py and write_docs.py"
 
 
 def test_what_the_printed_settings_leave_is_named() -> None:
-    """The rows of docs/records_settings.csv are repeated above, where ../shared has what the logs print."""
     table = settings_table()
     assert list(table) == [record["folder"] for record in COMPOSED]
     for record in COMPOSED:
         row = table[record["folder"]]
-        assert sum(int(row[kind]) for kind in compare_records.KINDS) == int(row["settings"])
-        assert compare_records.NOT_NAMED not in row["differences"]
+        kinds = ("equal", "another_form", "off", "no_effect", "another_log", "different")
+        assert sum(int(row[kind]) for kind in kinds) == int(row["settings"])
         assert record["status"] != "exact" or row["different"] == "0"
-        for (folder, _), sentence in compare_records.SENTENCES.items():
-            assert folder != record["folder"] or (sentence in record["what_differs"] and sentence in row["differences"])
-
-
-def test_a_planted_difference_is_noticed() -> None:
-    cfg = compose(["experiment=records/2026-04-27_caseops_lqer_9hp", "scale=record"])
-    printed = {
-        "matrix_lr": "0.026",
-        "warmdown_frac": "0.85",
-        "enable_looping_at": "0.35",
-        "num_loops": "2",
-        "gptq_calibration_batches": "16",
-        "ttt_beta2": "0.99",
-        "sparse_attn_gate_scale": "0.5",
-        "embed_bits": "7",
-        "sparse_attn_gate_enabled": "True",
-        "smear_gate_enabled": "True",
-        "lqer_top_k": "3",
-        "ttt_k_lora": "True",
-        "gated_attn_enabled": "False",
-    }
-    assert [c for c in compare_records.compare(printed, cfg) if c.kind == compare_records.DIFFERENT] == []
-    wrong = {
-        "matrix_lr": "0.022",
-        "warmdown_frac": "0.75",
-        "num_loops": "1",
-        "gptq_calibration_batches": "64",
-        "ttt_beta2": "0.999",
-        "sparse_attn_gate_scale": "1.0",
-        "embed_bits": "8",
-        "value_residual": "True",
-        "smear_gate_enabled": "False",
-        "lqer_top_k": "1",
-        "ttt_k_lora": "False",
-        "a_new_switch": "True",
-    }
-    for name, value in wrong.items():
-        found = compare_records.compare({**printed, name: value}, cfg)
-        assert [c.name.lower() for c in found if c.kind == compare_records.DIFFERENT] == [name]
-    (alone,) = compare_records.compare({"matrix_lr": "0.022"}, cfg, {"MATRIX_LR": {"0.026"}})
-    assert alone.kind == compare_records.ANOTHER_LOG
+        assert (row["different"] == "0") == (row["differences"] == "")
 
 
 def unread_parameters(cfg: Config) -> int:
@@ -164,34 +114,37 @@ def test_every_record_but_the_baseline_builds_on_an_earlier_one() -> None:
         assert record is baseline or known[record["parent"]]["folder"][:10] <= record["folder"][:10]
         assert bool(record["sd_bpb"]) == (int(record["seeds"]) > 1)
         assert float(record["mean_bpb"]) - float(record["published_bpb"]) == pytest.approx(0, abs=3e-3)
-    lines = record_steps.tree(records()).splitlines()
-    drawn = [line.split(" #")[0].rpartition(" ")[2] for line in lines if line[0] != " "]
-    assert sorted(drawn) == sorted(r["experiment"].removeprefix("records/") or r["folder"] for r in records())
+    # The tree is the only block of the page that begins with a score.
+    (tree,) = re.findall(r"^```\n(1\..*?)^```", RECORDS_PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    drawn = [line.split(" #")[0].rpartition(" ")[2] for line in tree.splitlines() if line[0] != " "]
+    assert sorted(drawn) == sorted(map(name_of, records()))
 
 
-def test_a_difference_of_two_records_is_welchs_test() -> None:
-    scores = [1.0612, 1.0621, 1.0599], [1.0640, 1.0652, 1.0631, 1.0644]
-    one, other = (
-        {"seeds": str(len(x)), "mean_bpb": str(statistics.fmean(x)), "sd_bpb": str(statistics.stdev(x))} for x in scores
-    )
-    low, high = welch(*scores).interval(record_steps.CONFIDENCE)
-    said = record_steps.difference(one, other)
-    assert said == f"−{-(low + high) / 2:.4f} ± {(high - low) / 2:.4f}, shown"
-    assert record_steps.difference(other, {**one, "sd_bpb": ""}) == f"+{-(low + high) / 2:.4f}, one seed of the parent"
-    near = {**other, "mean_bpb": str(float(one["mean_bpb"]) - 1e-5)}
-    assert record_steps.difference(near, one).startswith("−0.0000 ± ")
-    assert record_steps.difference(near, one).endswith(record_steps.NOT_SHOWN)
-
-
-def test_the_page_has_the_step_to_the_best_record() -> None:
+def test_the_page_has_every_step_with_its_difference() -> None:
     known = {record["folder"]: record for record in records()}
-    best = known["2026-04-27_SP8192_LQER_SparseGate_BOSSmearFix_9HpStack_1.0611"]
-    assert record_steps.step(best, known[best["parent"]], {}) in (ROOT / "docs/records.md").read_text()
+    text = RECORDS_PAGE.read_text()
+    for record in records():
+        if parent := known.get(record["parent"]):
+            start = rf"\| `{re.escape(name_of(record))}`(?: \(#\d+\))? on `{re.escape(name_of(parent))}` \|"
+            (said,) = re.findall(rf"^{start} {record['published_bpb']} \| ([^|]*) \|", text, re.MULTILINE)
+            assert said == difference(record, parent), record["folder"]
 
 
-@pytest.mark.slow
-def test_the_page_has_every_step() -> None:
-    assert record_steps.steps(records()) in (ROOT / "docs/records.md").read_text(), "run scripts/dev/write_docs.py"
+def name_of(record: dict[str, str]) -> str:
+    return record["experiment"].removeprefix("records/") or record["folder"]
+
+
+def difference(record: dict[str, str], parent: dict[str, str]) -> str:
+    """Return the difference of two records' means with its 90 % interval by Welch's test, as the page has it."""
+    between = float(record["mean_bpb"]) - float(parent["mean_bpb"])
+    number = f"{between:+.4f}".replace("-", "−")
+    if not (record["sd_bpb"] and parent["sd_bpb"]):
+        return f"{number}, one seed {'of the parent' if record['sd_bpb'] else 'alone'}"
+    counts = [int(one["seeds"]) for one in (record, parent)]
+    parts = [float(one["sd_bpb"]) ** 2 / n for one, n in zip((record, parent), counts, strict=True)]
+    df = sum(parts) ** 2 / sum(part**2 / (n - 1) for part, n in zip(parts, counts, strict=True))
+    low, high = Comparison(between, math.sqrt(sum(parts)), df, WELCH).interval(0.9)
+    return f"{number} ± {(high - low) / 2:.4f}, {'shown' if high < 0 or low > 0 else '**not shown**'}"
 
 
 def test_parameters_and_scores_are_those_of_the_public_logs() -> None:

@@ -5,10 +5,11 @@ that. Columns of wide matrices differ in size, and heavy tails count where the l
 changes smoothly with the optimizer's path length, the batch and the matrix's shape. A linear prior predicts it for
 each role. Finished runs of one's own, learned by a Gaussian process, did not make it better (docs/benchmarks_log.md).
 
-The priors in priors.csv are least-squares fits with a small ridge over small runs (`scripts/bench_plan.py --fit`), one
-for each scale rule, kind of codec and kind of matrix. Priors for byte codecs were fitted with zstd 22 where the scale
-is k deviations, and with zlib 9 otherwise. A standard deviation is never below 0.02, because residuals of a few runs
-underestimate those of new runs. For the two matrices of an untied head, which eight runs had, the least is 0.04.
+The priors in priors.csv are least-squares fits with a small ridge over small runs (made by
+`scripts/bench_plan.py --fit` of 0.3.0), one for each scale rule, kind of codec and kind of matrix. Priors for byte
+codecs were fitted with zstd 22 where the scale is k deviations, and with zlib 9 otherwise. A standard deviation is
+never below 0.02, because residuals of a few runs underestimate those of new runs. For the two matrices of an untied
+head, which eight runs had, the least is 0.04.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ from golf.artifact.quant.columns import CODES_PER_OCTAVE, column_steps
 from golf.artifact.quant.formats import LARGEST_CODE, QMAX, CodedTensor, CodedTensors, Tensors
 from golf.artifact.quant.policy import quantize, rounded_to_nearest, tensor_class
 from golf.lab.artifacts.inspection import stored_entropy_bits
-from golf.lab.plan.tensors import StoredTensor, StoredTensors
+from golf.lab.plan.tensors import StoredTensor, StoredTensors, weights_by_role
 from golf.lab.plan.weight_size import uniform_start
 from golf.settings.config import Config, tensor_classes
+from golf.tables import grouped
 
 WHOLE_WEIGHTS = 1 << 20  # most weights of a model that is simulated whole
 SAMPLE_WEIGHTS = 1 << 18  # weights of each part of a larger model; codecs are within 0.3 % of their rate on millions
@@ -46,14 +47,6 @@ class Simulation:
     def total(self) -> float:
         """Return the bytes of the whole file."""
         return self.container + sum(self.by_role.values())
-
-
-def simulate(cfg: Config, tensors: StoredTensors, rms: Mapping[str, float], *, apart: bool = False) -> Simulation:
-    """Return the bytes of `tensors` with Gaussian weights of the size `rms` by role; 1/√columns for other roles.
-
-    Roles that start from uniform initial values keep those. With `apart` every role is compressed alone.
-    """
-    return price(cfg, tensors, _gaussian(cfg, rms), apart)
 
 
 def gaussian_codes(cfg: Config, tensors: StoredTensors, rms: Mapping[str, float]) -> dict[str, CodedTensor]:
@@ -83,20 +76,20 @@ def _gaussian(cfg: Config, rms: Mapping[str, float]) -> Weights:
     return weights
 
 
-def price(cfg: Config, tensors: StoredTensors, weights: Weights, apart: bool) -> Simulation:
-    """Return the bytes of `tensors` whose samples `weights` draws, scaled up from the samples by role."""
-    by_role: dict[str, float] = defaultdict(float)
-    for units in _parts(tensors, apart or cfg.quant.codec == "context"):
+def simulate(cfg: Config, tensors: StoredTensors, rms: Mapping[str, float]) -> Simulation:
+    """Return the bytes of `tensors` with Gaussian weights of the size `rms` by role; 1/√columns for other roles.
+
+    Roles that start from uniform initial values keep those. The bytes are scaled up from samples.
+    """
+    weights, by_role = _gaussian(cfg, rms), defaultdict[str, float](float)
+    for units in _parts(tensors, cfg.quant.codec == "context"):
         sample = _sample(units, weights)
         part = [tensor for unit in units for tensor in unit]
         coded = _encode(cfg, part, sample)
         # The header is counted once for the whole file, so it is taken off here.
         priced = len(_packed(cfg, coded)) - len(_packed(cfg, {n: _emptied(t) for n, t in coded.items()}))
-        bits: dict[str, float] = defaultdict(float)
-        weights_in: dict[str, int] = defaultdict(int)
-        sampled: dict[str, int] = defaultdict(int)
+        bits, sampled, weights_in = defaultdict[str, float](float), defaultdict[str, int](int), weights_by_role(part)
         for tensor in part:
-            weights_in[tensor.role] += tensor.numel
             if tensor.name in coded:
                 bits[tensor.role] += stored_entropy_bits(coded[tensor.name])
                 sampled[tensor.role] += sample[tensor.name].numel()
@@ -117,19 +110,11 @@ def _parts(tensors: StoredTensors, apart: bool) -> list[list[list[StoredTensor]]
     """
     # Byte codecs adapt block by block and pay for changes of distribution, so neighbours in the file stay together.
     if apart:
-        by_role: dict[str, list[list[StoredTensor]]] = defaultdict(list)
-        for tensor in tensors:
-            by_role[tensor.role if tensor.has_codes else ""].append([tensor])
-        return list(by_role.values())
+        return list(grouped((tensor.role if tensor.has_codes else "", [tensor]) for tensor in tensors).values())
     if sum(t.numel for t in tensors) <= WHOLE_WEIGHTS:
         return [[list(tensors)]]
-    units: dict[str, list[StoredTensor]] = defaultdict(list)
-    for tensor in tensors:
-        units[(re.match(r"blocks\.\d+\.", tensor.name) or [tensor.role])[0]].append(tensor)
-    alike: dict[tuple[object, ...], list[list[StoredTensor]]] = defaultdict(list)
-    for unit in units.values():
-        alike[tuple((t.role, t.shape, t.format) for t in unit)].append(unit)
-    return list(alike.values())
+    units = grouped(((re.match(r"blocks\.\d+\.", t.name) or [t.role])[0], t) for t in tensors)
+    return list(grouped((tuple((t.role, t.shape, t.format) for t in unit), unit) for unit in units.values()).values())
 
 
 def _sample(units: Sequence[StoredTensors], weights: Weights) -> dict[str, Tensor]:

@@ -32,6 +32,7 @@ from golf.lab.proofs.scoring_proofs import (
 from golf.lab.proofs.setting_proofs import inert_settings
 from golf.run.progress import Progress
 from golf.settings.config import Config, changes_order, changes_score, techniques
+from golf.tables import grouped
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
@@ -76,10 +77,9 @@ def failed_proofs(cfg: Config, ranks: Ranks = ALONE, dataset: Dataset | None = N
         lambda: unchanged_order(cfg, dataset) if dataset and changes_order(cfg) else [],
         lambda: unreached_phases(cfg, dataset) if dataset and cfg.eval.ttt.method == "lora" else [],
     ]
-    alike: dict[str, list[str]] = {}
-    for failure in (failure for proof in proofs[ranks.rank :: ranks.world_size] for failure in proof()):
-        # What is wrong with one layer is wrong with all of them.
-        alike.setdefault(re.sub(r"\d+", "", failure), []).append(failure)
+    failures = (failure for proof in proofs[ranks.rank :: ranks.world_size] for failure in proof())
+    # What is wrong with one layer is wrong with all of them.
+    alike = grouped((re.sub(r"\d+", "", failure), failure) for failure in failures)
     return [first + (f" (and {len(more)} alike)" if more else "") for first, *more in alike.values()]
 
 

@@ -20,8 +20,6 @@ from golf.words import listed
 
 CODE_MAY_BE = "a difference may be the code's"  # end of the reason where edits were made between runs
 NOT_COMPARABLE = "not comparable"
-# Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed does not make a pair.
-NO_PAIR = "two trainings are no pair even with the same seed: use Welch's test"
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,6 @@ def compare(
     *,
     score: str = "final",
     sigma: float | None = None,
-    test: str = "auto",
     published: PublishedNoise | None = None,
 ) -> Comparison:
     """Compare by the test that fits: paired for shared checkpoints, one-sample for a published score, else Welch's.
@@ -77,10 +74,7 @@ def compare(
         comparison = _with_few_seeds(scores, reference, sigma) or one_sample(scores, reference)
         return published.added_to(comparison, len(scores)) if published else comparison
     of_reference = _scores(reference, score, "the reference has ")
-    no_pair = why_no_pairs(variant, reference)
-    if test == "paired" and no_pair:
-        raise GolfError(no_pair)
-    if test == "paired" or (test == "auto" and not no_pair):
+    if are_pairs(variant, reference):
         both = [{f"seed {r.seed}": getattr(r, SCORES[score]) for r in v.scored(score)} for v in (variant, reference)]
         return paired(*both)
     # A pair shares its training. Separate trainings under a clock depend on the machine.
@@ -89,21 +83,14 @@ def compare(
     return fitted or welch(scores, of_reference)
 
 
-def why_no_pairs(variant: Variant, reference: Variant) -> str:
-    """Return why the runs are not the same checkpoints scored or quantized in two ways; empty if they are.
+def are_pairs(variant: Variant, reference: Variant) -> bool:
+    """Tell whether the runs are the same checkpoints scored or quantized in two ways.
 
     The score before quantization identifies a checkpoint: it is the same to the last digit only for the same weights.
+    Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed makes no pair.
     """
-    before = [{row.seed: row.pre_quant_bpb for row in v.counted} for v in (variant, reference)]
-    if set(before[0]) != set(before[1]):
-        return f"they have different seeds; {NO_PAIR}"
-    for seed, bpb in before[0].items():
-        other = before[1][seed]
-        if bpb is None or other is None:
-            return f"seed {seed} has no score before quantization to tell its checkpoint by; {NO_PAIR}"
-        if bpb != other:
-            return f"seed {seed} scored {bpb:.6f} and {other:.6f} before quantization; {NO_PAIR}"
-    return ""
+    before, other = ({row.seed: row.pre_quant_bpb for row in v.counted} for v in (variant, reference))
+    return before == other and None not in before.values()
 
 
 def _scores(variant: Variant, score: str, whose: str = "") -> list[float]:

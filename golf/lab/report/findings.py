@@ -57,7 +57,6 @@ def judged(
     score: str | None = None,
     sigma: float | None = None,
     against: float | None = None,
-    test: str = "auto",
     published: PublishedNoise | None = None,
 ) -> Findings:
     """Judge every variant against the study's reference, or `against` a published score in bits per byte, whose noise
@@ -72,16 +71,16 @@ def judged(
     reference = against if against is not None else study.reference
     verdicts, looks, active, plan = {}, None, frozenset[str](), study.plan
     # The verdicts of a study that was planned in looks against this reference count these.
-    if plan and isinstance(reference, Variant) and reference.id == plan.reference and sigma is None and test == "auto":
+    if plan and isinstance(reference, Variant) and reference.id == plan.reference and sigma is None:
         done = judge_sequentially(study.variants, reference, rules, plan, score=chosen)
         verdicts, looks, active = done.verdicts, done.looks, frozenset(done.active)
     elif reference is not None:
-        verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, test=test, published=published)
+        verdicts = judge(study.variants, reference, rules, score=chosen, sigma=sigma, published=published)
     # A score on another text or taken in another way must not become the best one.
     alike = [v for v in study.variants if v.id not in verdicts or not verdicts[v.id].reason.startswith(NOT_COMPARABLE)]
     # Of scores that none other compares with, none is the best.
     alike = [] if alike == [reference] != list(study.variants) else alike
-    ranked = ranking(alike, rules, verdicts, reference, score=chosen, sigma=sigma, test=test)
+    ranked = ranking(alike, rules, verdicts, reference, score=chosen, sigma=sigma)
     if looks is not None:
         # Tests against the best after the fact do not count the looks.
         ranked = replace(ranked, tied=set(), tested=set())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from golf.bits import nats_per_token
-from golf.lab.report.comparison import why_no_pairs
+from golf.lab.report.comparison import are_pairs
 from golf.lab.report.findings import Findings
 from golf.lab.report.machines import Fit
 from golf.lab.report.statistics import (
@@ -113,7 +113,7 @@ def noise_among(findings: Findings, variants: Sequence[Variant]) -> float:
     common = set.intersection(*({row.seed for row in v.scored(score)} for v in variants))
     # In a sweep in rounds some variants have fewer seeds.
     shared = [replace(v, rows=tuple(row for row in v.rows if row.seed in common)) for v in variants]
-    if common and not any(why_no_pairs(v, shared[0]) for v in shared):
+    if common and all(are_pairs(v, shared[0]) for v in shared):
         paired = [v.scores(score) for v in shared]
         samples = np.subtract(paired, np.mean(paired, 0)) * math.sqrt(len(variants) / (len(variants) - 1))
     return (pooled_sd(samples) or (0.0, 0))[0]

@@ -16,6 +16,7 @@ from golf.lab.report.rows import STARVED, UNREADABLE, RunRow, is_score, row_of
 from golf.run.code import standing
 from golf.run.folder import by_age, runs_root
 from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
+from golf.tables import grouped
 
 RowOf = Callable[[Path], RunRow]  # reader of a run folder; callers that have read it before give their own
 # Any other attempt at the seed replaces one in these states.
@@ -139,12 +140,10 @@ def begun_variant(text: str) -> list[Path]:
 
 def index_runs(root: Path) -> dict[str, list[Path]]:
     """Return the run folders under `root` by variant id."""
-    folders_of: dict[str, list[Path]] = {}
-    for folder in sorted(root.iterdir()) if root.is_dir() else []:
-        variant_id = folder.name.rpartition("-")[2]
-        if folder.is_dir() and folder.name != "sweeps":
-            folders_of.setdefault(variant_id, []).extend(p for p in folder.iterdir() if p.name.startswith("seed"))
-    return folders_of
+    places = sorted(root.iterdir()) if root.is_dir() else []
+    variants = [place for place in places if place.is_dir() and place.name != "sweeps"]
+    runs = ((variant, path) for variant in variants for path in variant.iterdir() if path.name.startswith("seed"))
+    return grouped((variant.name.rpartition("-")[2], path) for variant, path in runs)
 
 
 def standing_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:

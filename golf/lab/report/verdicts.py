@@ -57,7 +57,6 @@ def judge(
     *,
     score: str = "final",
     sigma: float | None = None,
-    test: str = "auto",
     published: PublishedNoise | None = None,
 ) -> dict[str, Verdict]:
     """Return a verdict by id for each variant but the reference, a variant or a published score in bits per byte.
@@ -78,7 +77,7 @@ def judge(
             check_comparable(variant, reference, score)
             verdicts[variant.id] = verdict = measured(variant, reference, score)
             margin = margin_bpb(variant, reference, rules)
-            comparison = compare(variant, reference, score=score, sigma=sigma, test=test, published=published)
+            comparison = compare(variant, reference, score=score, sigma=sigma, published=published)
             # With a term for each machine the difference is the fit's, and that of the means contains the machines.
             verdict = measured(variant, reference, score, comparison.difference)
             tested.append((variant, verdict, comparison, margin))
@@ -95,7 +94,7 @@ def judge(
         # A rival without a p of its own counts as a comparison to come.
         with contextlib.suppress(GolfError):
             check_comparable(rival, reference, score)
-            comparison = compare(rival, reference, score=score, sigma=sigma, test=test, published=published)
+            comparison = compare(rival, reference, score=score, sigma=sigma, published=published)
             comparisons.append((rival, comparison, margin_bpb(rival, reference, rules)))
     better = holm([p_better(c, v, reference, score, margin) for v, c, margin in comparisons], family)
     any_better = holm([p_better(c, v, reference, score) for v, c, _ in comparisons], family)
@@ -115,7 +114,6 @@ def ranking(
     *,
     score: str = "final",
     sigma: float | None = None,
-    test: str = "auto",
 ) -> Ranking:
     """Compare all variants with the best: the one with the lowest mean, or the lowest by its difference as fitted.
 
@@ -139,7 +137,7 @@ def ranking(
     for variant in scored:
         with contextlib.suppress(GolfError):
             if variant is not best:
-                comparison = compare(variant, best, score=score, sigma=sigma, test=test)
+                comparison = compare(variant, best, score=score, sigma=sigma)
                 tested[variant.id] = p_worse(comparison, variant, best, score)
     p_values = holm([*tested.values()])
     tied = {id for id, p in zip(tested, p_values, strict=True) if p >= rules.alpha}

@@ -5,12 +5,13 @@ docs/tracking.md lists the keys. W&B advises against dots in names, and groups c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from golf.files import read_object
 from golf.run.folder import RunFolder, why_open
+from golf.run.identity import flat
 
 AXES = ("step", "train_seconds", "tokens")
 PREFIXES = {"validation": "val"}  # events whose keys have another prefix
@@ -18,19 +19,10 @@ SCORES = ("post_quant", "post_quant_sliding", "post_quant_ttt")  # scores of the
 UNFINISHED = "unfinished"  # state of a run without a result
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a nested dict with their joined keys."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def config_values(folder: Path) -> dict[str, Any]:
     """Return a run's settings, machine and commit: `optim/matrix_lr`, `tech/xsa`, `machine/gpu`, `git/commit`."""
     config = read_object(folder / "config.json")
-    values = dict(flat({key: value for key, value in config.items() if key != "track"}))
+    values = dict(flat(config, left_out=["track"], joint="/"))
     techniques = list(config.get("tech", {}))
     values |= {"variant": folder.parent.name, "tech": techniques, **{f"tech/{name}": True for name in techniques}}
     environment = read_object(folder / "environment.json")
@@ -44,7 +36,7 @@ def history_row(event: Mapping[str, Any]) -> dict[str, Any]:
     Numbers that techniques log of themselves are `readings/NAME/KEY`.
     """
     prefix = PREFIXES.get(event["event"], event["event"])
-    own = dict(flat({"readings": event.get("readings", {})}))
+    own = dict(flat(event.get("readings", {}), "readings/", joint="/"))
     names = {key: key if key in AXES else f"{prefix}/{key.removeprefix(f'{prefix}_')}" for key in event}
     return {names[key]: value for key, value in event.items() if key not in ("event", "readings")} | own
 
@@ -53,7 +45,7 @@ def summary_values(folder: Path) -> dict[str, Any]:
     """Return `result.json` flat, with the score that counts and the speed in tokens per second added."""
     if not (result := read_object(folder / "result.json")):
         return {"state": UNFINISHED, "reason": why_open(RunFolder(folder))}
-    values = dict(flat(result))
+    values = dict(flat(result, joint="/"))
     final: dict[str, Any] = next((result[key] for key in reversed(SCORES) if result.get(key)), {})
     values |= {key: final[key] for key in ("val_bpb", "val_loss", "how") if key in final}
     if result.get("train_seconds"):

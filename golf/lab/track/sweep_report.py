@@ -11,7 +11,6 @@ from golf.lab.report.remarks import remarks_on
 from golf.lab.report.results import results_table
 from golf.lab.report.study import Study, read_study
 from golf.lab.report.table import Table
-from golf.lab.track.keys import flat
 from golf.lab.track.mirror_record import MirrorRecord
 from golf.lab.track.stream import attached
 from golf.lab.track.wandb_client import leave_agent, open_run
@@ -66,5 +65,5 @@ def _description(findings: Findings, track: TrackConfig, id: str) -> dict[str, A
         "job_type": "report",
         "tags": ["report", *track.tags],
         "notes": "\n".join(remarks_on(findings)) or None,
-        "config": {**about, **dict(flat({"rules": vars(findings.rules)}))},
+        "config": about | {f"rules/{key}": value for key, value in vars(findings.rules).items()},
     }

@@ -1,7 +1,7 @@
 """Predicted bytes of trained runs that neither the prediction nor its shipped priors have seen.
 
-finished_runs.*.json are written by `scripts/bench_plan.py --fixture`: overrides, and the bytes of the checkpoints in
-one number format. docs/benchmarks_log.md describes the trainings.
+finished_runs.*.json were written by `scripts/bench_plan.py --fixture` of 0.3.0: overrides, and the bytes of the
+checkpoints in one number format. docs/benchmarks_log.md describes the trainings.
 """
 
 import functools

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from golf.bits import nats_per_token
-from golf.errors import GolfError
 from golf.lab.report.comparison import compare
 from golf.lab.report.findings import judged
 from golf.lab.report.machines import MACHINE_MAY_BE
@@ -301,12 +300,8 @@ def test_only_the_same_checkpoint_makes_a_pair() -> None:
     assert compare(other, one_way).test == "Welch" and compare(other, one_way).p_below() > 0.4
     retrained = [trained_once[0], replace(other, rows=_with(other, [1.2101, 1.22, 1.25]))]
     assert compare(retrained[1], retrained[0]).test == "Welch"
-    with pytest.raises(
-        GolfError, match=r"seed 1 scored 1\.210100 and 1\.210000 before.*no pair even with the same seed"
-    ):
-        compare(retrained[1], retrained[0], test="paired")
-    with pytest.raises(GolfError, match="different seeds"):
-        compare(variant("c", [1.0, 1.1]), one_way, test="paired")
+    fewer = replace(trained_once[1], rows=trained_once[1].rows[:2])
+    assert compare(fewer, trained_once[0]).test == "Welch"
 
 
 def _with(variant: Variant, before: list[float]) -> tuple[RunRow, ...]:

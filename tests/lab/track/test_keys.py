@@ -8,9 +8,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golf.lab.track.keys import UNFINISHED, config_values, flat, history_row, summary_values
+from golf.lab.track.keys import UNFINISHED, config_values, history_row, summary_values
 from golf.lab.track.mirror_record import MirrorRecord, warning
 from golf.lab.track.stream import Tail
+from golf.run.identity import flat
 
 LEAVES = st.none() | st.integers() | st.lists(st.integers(), max_size=2)
 NAMES = st.sampled_from(["a", "b", "a_b", "c"])
@@ -33,7 +34,7 @@ def nested(values: dict) -> dict:
 @settings(max_examples=50)
 @given(NESTED)
 def test_flat_keys_lose_nothing(values: dict) -> None:
-    assert nested(dict(flat(values))) == values
+    assert nested(dict(flat(values, joint="/"))) == values
 
 
 def test_events_have_a_prefix_and_share_their_axes() -> None:
