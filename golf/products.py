@@ -27,7 +27,7 @@ def _plan_lines(cfg: Config) -> list[str]:
 
 
 def _code_bytes(cfg: Config) -> int:
-    from golf.submission.script.code_bytes import code_bytes
+    from golf.submission.code_bytes import code_bytes
 
     return code_bytes(cfg)
 

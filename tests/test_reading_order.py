@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from golf.run.result import read_result
+from golf.submission.code_bytes import code_bytes
 from golf.submission.script.bundle import Bundle
-from golf.submission.script.code_bytes import code_bytes
 from tests.support import ROOT, OwnDataset, compose, only_run, tiny_overrides
 
 FILE = re.compile(r"^\d+\. `(golf/[\w/]+\.py)`", re.MULTILINE)

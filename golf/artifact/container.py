@@ -17,7 +17,6 @@ No pickle anywhere. Little-endian:
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import lzma
 import os
@@ -41,7 +40,7 @@ from golf.artifact.header import (
     read_model,
     write_header,
 )
-from golf.artifact.quant.formats import ANY_FORM, CodedTensor, CodedTensors, Tech, in_groups
+from golf.artifact.quant.formats import CodedTensor, CodedTensors, Tech, in_groups
 from golf.artifact.quant.policy import dequantize, dequantize_as
 from golf.errors import GolfError, MissingError
 from golf.files import DAMAGED, read_json, read_plain
@@ -184,7 +183,7 @@ def unpack(content: bytes) -> Artifact:
     if codec_id not in codecs or layout_bits >> len(LAYOUT_BITS):
         raise ValueError(f"codec {codec_id} or layout {layout_bits} is unknown")
     layout = [name for name, bit in LAYOUT_BITS.items() if layout_bits & bit]
-    quant = dataclasses.replace(ANY_FORM, codec=codecs[codec_id], layout=layout)
+    quant = QuantConfig(codec=codecs[codec_id], layout=layout)
     if layout_bits != _layout_bits(quant):
         raise ValueError(f"layout {layout_bits} does not go with codec {quant.codec}")
     header, coded = _tensors(size, body, codes, quant, _checked_header)

@@ -116,9 +116,9 @@ def check_runs(idea: Idea, overrides: list[str], folder: Path) -> Iterator[str]:
     from golf.run.identity import variant_id
     from golf.run.result import OK
     from golf.settings.composition import compose
+    from golf.submission.code_bytes import code_bytes
     from golf.submission.rehearsal import rehearse, small_data
     from golf.submission.script.bundle import Bundle
-    from golf.submission.script.code_bytes import code_bytes
 
     kind: Any = technique_types()[idea.name]
     stored = (f"quant.attn.format={idea.name}", f"quant.mlp.format={idea.name}", "quant.small_numel=1000")

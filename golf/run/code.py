@@ -16,7 +16,8 @@ from golf.words import listed
 
 # A rank executes the core, proofs can make its run void, and the bytes of its script count. An edit of anything else,
 # such as a table or a page, leaves results as they are.
-IN_RUNS = ("settings", "run", "artifact", "training", "launch", "lab/proofs", "submission/script")
+IN_RUNS = ["*", *(f"{place}/**/*" for place in ("settings", "run", "artifact", "training", "launch"))]
+IN_RUNS += ["lab/proofs/**/*", "submission/script/**/*", "submission/code_bytes.py"]
 SUFFIXES = (".py", ".yaml", ".csv")
 EARLIER = "an earlier version"  # code of a run whose record has no digest
 THEN = ", then "  # between the digests of a run that was resumed by other code
@@ -26,8 +27,8 @@ T = TypeVar("T")
 
 def golf_files() -> dict[str, str]:
     """Return a hash of each file of golf that a run executes, by its path in the repository."""
-    folders = [(ROOT / "golf").glob("*"), *((ROOT / "golf" / place).rglob("*") for place in IN_RUNS)]
-    return _hashes(path for paths in folders for path in paths if path.suffix in SUFFIXES)
+    paths = (path for pattern in IN_RUNS for path in (ROOT / "golf").glob(pattern))
+    return _hashes(path for path in paths if path.suffix in SUFFIXES)
 
 
 def conf_files() -> dict[str, str]:

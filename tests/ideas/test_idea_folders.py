@@ -27,8 +27,8 @@ from golf.settings.composition import refuse_mistakes
 from golf.settings.config import Config, from_dict, to_dict
 from golf.settings.consistency import warnings
 from golf.settings.mistakes import explain
+from golf.submission.code_bytes import estimated_code_bytes
 from golf.submission.script.bundle import Bundle
-from golf.submission.script.code_bytes import estimated_code_bytes
 from golf.submission.script.modules import source_of
 from golf.training.model.build import shapeless_model
 from tests.support import golf_main

@@ -11,10 +11,10 @@ from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings.config import Config
 from golf.submission.clean_env import clean_environment, plain_variables
+from golf.submission.code_bytes import estimated_code_bytes
 from golf.submission.record_folder import requirements
 from golf.submission.rehearsal import rehearse, run_script, small_data, small_variables
 from golf.submission.script.bundle import Bundle
-from golf.submission.script.code_bytes import estimated_code_bytes
 from tests.ideas.test_wished_ideas import CHECKED
 from tests.submission.script.contents import ON_H100, PRESETS, assert_only_what_is_selected
 from tests.support import compatible_stacks, compose, further

@@ -22,18 +22,12 @@ from golf.settings.config import (
     QuantConfig,
     TensorQuant,
     has_formats,
-    rotates,
     scale_floor,
-    uses_columns,
-    uses_groups,
-    uses_trellis,
 )
 
 Tech = Mapping[str, Any]  # settings of techniques by name
 Tensors = Mapping[str, Tensor]  # by name, such as a state dict
 LARGEST_CODE = 127  # largest code where bits are paid by use: under column steps and on a trellis
-# Settings under which `decode_as` leaves out no form, for `decode`.
-ANY_FORM = QuantConfig(attn=TensorQuant(rotation="hadamard", rounding="trellis", columns=1.0, group_size=1))
 
 
 @dataclass(frozen=True)
@@ -188,31 +182,25 @@ def encode_float(tensor: Tensor, fmt: str) -> CodedTensor:
 
 
 def decode(coded: CodedTensor) -> Tensor:
-    """Return the tensor that the stored form stands for, in its original dtype."""
-    return decode_as(coded, ANY_FORM)
+    """Return the tensor that the stored form stands for, in its original dtype.
 
-
-def decode_as(coded: CodedTensor, quant: QuantConfig) -> Tensor:
-    """Decode a tensor that was stored under `quant`, as `decode` does without knowing the settings.
-
-    It asks the settings before the tensor, so that an exported script has no code of what it does not use. Decoding
-    goes backwards through coding: grid and steps in units of the row's step, the row's step, the rotation.
+    Decoding goes backwards through coding: grid and steps in units of the row's step, the row's step, the rotation.
     """
     if coded.scale is None:
         return coded.data.to(coded.dtype)
     if coded.own is not None:
         return coded.own.values(coded.data, coded.scale).to(coded.dtype)
     values = coded.data.float()
-    if uses_trellis(quant) and coded.states > 1:
+    if coded.states > 1:
         values += trellis_offsets(coded) / 2
-    if uses_columns(quant) and coded.columns is not None:
+    if coded.has_columns and coded.columns is not None:
         values *= column_steps(coded.columns)
     scale = coded.scale.float()
-    if uses_groups(quant) and in_groups(coded):
+    if in_groups(coded):
         values = (values.view(len(scale), -1) * scale[:, None]).view_as(values)
     else:
         values = values * (scale[:, None] if scale.ndim else scale)
-    if rotates(quant) and coded.rotated:
+    if coded.rotated:
         values = rotate(values)
     return values.to(coded.dtype)
 

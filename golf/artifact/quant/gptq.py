@@ -177,19 +177,15 @@ def gptq_codes(w: Tensor, hessian: Tensor, scales: Sequence[Tensor], qmax: int, 
     return _codes_of(w, scales, qmax, inputs_of(h, quant.gptq), quant)
 
 
-def has_rivals(scales: Sequence[Tensor], inputs: Inputs) -> bool:
-    """Tell whether several scales or dampings are tried for the codes of a matrix."""
-    return len(scales) * len(inputs.roots) > 1
-
-
 def _codes_of(w: Tensor, scales: Sequence[Tensor], qmax: int, inputs: Inputs, quant: QuantConfig) -> Rounded:
     h, order = inputs.hessian, inputs.order
+    has_rivals = len(scales) * len(inputs.roots) > 1
     # A weight on an input that was always zero changes nothing, and zeros cost the fewest bits.
     w = w[:, order] * (h.diagonal() > 0)
-    if quant.chosen_by == "matrix" and not has_rivals(scales, inputs):
+    if quant.chosen_by == "matrix" and not has_rivals:
         codes = _with_feedback(w, inputs.roots[0], scales[0], qmax)
         return codes[:, order.argsort()], scales[0]
-    if quant.chosen_by == "row" and has_rivals(scales, inputs):
+    if quant.chosen_by == "row" and has_rivals:
         # Errors under H itself would mostly choose the least damping, which fits the calibration text too closely.
         factor = torch.linalg.solve_triangular(inputs.roots[0], torch.eye(len(h)).to(h), upper=True)
         inputs = dataclasses.replace(inputs, hessian=factor @ factor.T)

@@ -11,7 +11,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import CodedTensor, CodedTensors, Tensors, as_stored, decode_as, encode_integer
+from golf.artifact.quant.formats import CodedTensor, CodedTensors, Tensors, as_stored, decode, encode_integer
 from golf.artifact.quant.gptq import checked_hessian, damped_root
 from golf.settings.config import QuantConfig
 
@@ -24,7 +24,7 @@ def repair(
     """Return `coded` with factors added for those matrices of `names` that gain most, as `quant.lqer` says."""
     found = {}
     for name in names:
-        a, b, gain = _factors(weights[name], decode_as(coded[name], quant), quant, hessians.get(name))
+        a, b, gain = _factors(weights[name], decode(coded[name]), quant, hessians.get(name))
         found[name] = gain, a, b
     most = sorted(found, key=lambda name: found[name][0], reverse=True)[: quant.lqer.top]
     repaired: dict[str, CodedTensor] = {}

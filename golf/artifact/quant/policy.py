@@ -21,7 +21,6 @@ from golf.artifact.quant.formats import (
     Tech,
     Tensors,
     decode,
-    decode_as,
     formats_of,
 )
 from golf.artifact.quant.gptq import encode_gptq
@@ -198,7 +197,7 @@ def _encode(name: str, tensor: Tensor, quant: QuantConfig, hessian: Tensor | Non
 
 def dequantize_as(coded: CodedTensors, quant: QuantConfig) -> dict[str, Tensor]:
     """Return the state dict of tensors stored under `quant`, as `dequantize` does without knowing the settings."""
-    values = {name: decode_as(tensor, quant) for name, tensor in coded.items()}
+    values = {name: decode(tensor) for name, tensor in coded.items()}
     return folded(values) if quant.lqer.rank > 0 else values
 
 

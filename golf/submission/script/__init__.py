@@ -1,1 +1,1 @@
-"""Export of the package as one file: `bundle` makes the script of a submission, `code_bytes` measures it."""
+"""Export of the package as one file: `bundle` makes the script of a submission."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
 from functools import cached_property
 
 from golf.errors import GolfError
-from golf.settings.config import Config
+from golf.settings.config import Config, uses_gptq
 from golf.submission.script.evaluation import UNKNOWN
 from golf.submission.script.flat import Flat, flatten
 from golf.submission.script.fold import fold
@@ -20,8 +19,7 @@ from golf.submission.script.modules import attach_comments, cannot_follow, is_ou
 from golf.submission.script.readable import readable
 from golf.submission.script.settings import facts_of, submitted, write_settings
 from golf.submission.script.shake import drop_unreached, shake
-from golf.submission.script.syntax import is_docstring, walk
-from golf.submission.script.texts import shorten_texts
+from golf.submission.script.syntax import is_docstring
 from golf.submission.script.wrapped import minified, wrapped
 
 PROGRAM = "golf.train_gpt"
@@ -43,37 +41,26 @@ class Bundle:
             attach_comments(module)
         self.flat, facts = flatten(modules), facts_of(cfg)
         write_settings(self.flat, cfg)
-        # The program says which environment variable changes which settings.
-        values = (node for node in self.flat.statements() if isinstance(node, ast.Assign))
-        variables = next(node for node in values if ast.unparse(node.targets[0]) == "ENVIRONMENT")
-        # Without a sliding score in the configuration the script has none that EVAL_STRIDE could choose.
-        _keep(variables, self.flat, lambda name: name != "EVAL_STRIDE" or cfg.eval.stride > 0)
         # A setting that a variable of the environment changes keeps both of its branches.
-        for key in " ".join(ast.literal_eval(variables.value).values()).split():
+        for key in " ".join(variables_of(self.flat, cfg).values()).split():
             facts.values[tuple(key.split("."))] = [UNKNOWN]
         # The artifact's header stores these groups whole, so their unread fields have to stay.
         settings = set(facts.groups) - {type(node).__name__ for node in (cfg.model, *cfg.tech.values())}
         # Settings that unreached code assigns to are not open: `fold` must not see that code.
         drop_unreached(self.flat)
-        fold(self.flat, facts)
-        shake(self.flat, settings)
-        # The strings in ENVIRONMENT name settings and so keep them. Without those that nothing else reads, more goes.
-        _keep_useful(variables, self.flat)
         # A pass still sees what the code does that it cuts, so another one may cut more.
         size = math.inf
-        while self.flat.size() < size:
-            size = self.flat.size()
+        while len(self.flat.nodes()) < size:
+            size = len(self.flat.nodes())
             fold(self.flat, facts)
             shake(self.flat, settings)
-        shorten_texts(self.flat, set(facts.groups))
         put_kernels(self.flat)
         refuse_leftovers(self.flat, set(facts.groups))
-        self.title = self.flat.sections[-1].about
 
     @cached_property
     def readable(self) -> str:
         """The source for a reviewer, formatted, with comments and types."""
-        text = readable(self.flat, self.title)
+        text = readable(self.flat)
         # Weights that fill the cap leave room for the script that counts.
         return text.replace(OWN_SIZE, str(len(self.wrapped))) if self.fills_cap else text
 
@@ -90,14 +77,10 @@ class Bundle:
     @property
     def packages(self) -> list[str]:
         """Top-level modules that the script imports."""
-        found = set()
-        for node in [*self.flat.imports.values(), *self.flat.statements()]:
-            for part in ast.walk(node):
-                if isinstance(part, ast.ImportFrom):
-                    found.add(str(part.module))
-                elif isinstance(part, ast.Import):
-                    found |= {alias.name for alias in part.names}
-        return sorted({name.split(".")[0] for name in found})
+        nodes = list(ast.walk(ast.parse(self.minified)))
+        names = [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+        names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        return sorted({name.split(".")[0] for name in names})
 
 
 def entries(cfg: Config) -> list[str]:
@@ -106,22 +89,21 @@ def entries(cfg: Config) -> list[str]:
     return ["golf.settings.config", *techniques, PROGRAM]
 
 
-def _keep_useful(variables: ast.Assign, flat: Flat) -> None:
-    """Keep only the variables of settings that the rest of the program reads."""
-    read = set().union(*(flat.uses(node).attributes for node in flat.statements() if node is not variables))
-    known = ast.literal_eval(variables.value)
-    _keep(variables, flat, lambda name: read.issuperset(known[name].replace(".", " ").split()))
-
-
-def _keep(variables: ast.Assign, flat: Flat, wanted: Callable[[str], bool]) -> None:
-    kept = {name: keys for name, keys in ast.literal_eval(variables.value).items() if wanted(name)}
-    variables.value = ast.parse(repr(kept), mode="eval").body
-    flat.changed(variables)
+def variables_of(flat: Flat, cfg: Config) -> dict[str, str]:
+    """Return environment variable → settings that it changes, as the program has it after this call."""
+    values = (node for node in flat.statements() if isinstance(node, ast.Assign))
+    node = next(node for node in values if ast.unparse(node.targets[0]) == "ENVIRONMENT")
+    # Without a sliding score or a calibration in the configuration the script has none that these could change.
+    useless = {"EVAL_STRIDE": cfg.eval.stride == 0, "CALIBRATION_TOKENS": not uses_gptq(cfg.quant)}
+    variables = {name: keys for name, keys in ast.literal_eval(node.value).items() if not useless.get(name)}
+    node.value = ast.parse(repr(variables), mode="eval").body
+    flat.changed(node)
+    return variables
 
 
 def put_kernels(flat: Flat) -> None:
     """Fill the dict of texts in `flat` with the modules in Triton that its code imports, in place."""
-    calls = [n for node in flat.statements() for n in walk(node) if isinstance(n, ast.Call)]
+    calls = [node for node in flat.nodes() if isinstance(node, ast.Call)]
     names = {ast.literal_eval(n.args[0]) for n in calls if isinstance(n.func, ast.Name) and n.func.id == IMPORTER}
     for node in flat.statements():
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == TEXTS:
@@ -145,10 +127,8 @@ def refuse_leftovers(flat: Flat, settings: set[str]) -> None:
         for node in ast.walk(statement):
             if is_ours(node):
                 raise cannot_follow(node)
-            if is_settings or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-                continue
-            made = node.func.id
-            if made in settings and (node.args or node.keywords):
+            made = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if made in settings and not is_settings and ast.unparse(node) != f"{made}()":
                 raise GolfError(
                     f"The export cannot follow `{ast.unparse(node)}`, for it takes every {made} for the "
                     "configuration's: make it by dataclasses.replace."

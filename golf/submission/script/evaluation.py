@@ -9,11 +9,12 @@ import ast
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from golf.submission.script.syntax import parameters, walk
+from golf.submission.script.syntax import parameters
 
 Path = tuple[str, ...]  # names that lead to a setting or a group: ("model", "num_heads")
 UNKNOWN = object()
@@ -36,15 +37,16 @@ class Facts:
 
     groups: Mapping[str, Path]  # class of settings → path of its group
     values: dict[Path, list[Any]]  # setting → the values that it may have in the program, `UNKNOWN` for any
-    shared: set[Path] = field(default_factory=set)  # groups whose class several groups have
+    results: dict[str, Any] = field(default_factory=dict)  # function, with a dot before a method → what it returns
     makers: dict[str, Path] = field(default_factory=dict)  # function → group of settings that it returns
     attributes: dict[tuple[str, str], Path] = field(default_factory=dict)  # (class, attribute) → group that it holds
-    answers: dict[str, Any] = field(default_factory=dict)  # function → what it returns under this configuration
     held: dict[str, Any] = field(default_factory=dict)  # attribute → what it always holds under this configuration
-    functions: dict[str, str] = field(default_factory=dict)  # attribute → function of ours that it always holds
-    given: dict[int, dict[str, Any]] = field(default_factory=dict)  # id of a function or class → parameter → one value
-    idle: set[str] = field(default_factory=set)  # functions and methods that do nothing
-    results: dict[Any, Any] = field(default_factory=dict)  # function, or (function, argument) → the one value of it
+    given: dict[int, dict[str, Any]] = field(default_factory=dict)  # id of a function → parameter → its one value
+
+    @cached_property
+    def paths(self) -> set[Path]:
+        """The paths of all settings and groups."""
+        return {path[:end] for path in (*self.values, *self.groups.values()) for end in range(len(path) + 1)}
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,23 @@ class Scope:
     class_name: str = ""
     groups: Mapping[str, Path] = field(default_factory=dict)  # name → its group or single setting
     values: Mapping[str, Any] = field(default_factory=dict)
+    unread: Collection[str] = ()  # locals that are set once and never read
 
     def enter(self, node: ast.FunctionDef | ast.Lambda) -> Scope:
         """Return the scope inside the function `node`."""
         hidden = {a.arg for a in parameters(node)}
-        times = Counter(n.id for n in walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+        times = Counter(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
         groups = {name: path for name, path in self.groups.items() if name not in hidden | times.keys()}
         values = {name: value for name, value in self.values.items() if name not in hidden | times.keys()}
-        groups |= {a.arg: self.facts.groups[kind] for a in parameters(node) if (kind := self._kind(a))}
-        values |= self.facts.given.get(id(node), {})
-        inner = Scope(self.facts, self.class_name, groups, values)
-        for target, value in [pair for n in walk(node) for pair in assignments(n)]:
+        kinds = {a.arg: getattr(a.annotation, "id", "") for a in parameters(node)} | {"self": self.class_name}
+        groups |= {arg: self.facts.groups[kinds[arg]] for arg in hidden if kinds[arg] in self.facts.groups}
+        given = self.facts.given.get(id(node), {})
+        values |= {name: value for name, value in given.items() if name not in times}
+        read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        read |= {name for n in ast.walk(node) if isinstance(n, ast.Nonlocal | ast.Global) for name in n.names}
+        unread = {name for name in times.keys() - read if times[name] == 1}
+        inner = Scope(self.facts, self.class_name, groups, values, unread)
+        for target, value in [pair for n in ast.walk(node) for pair in assignments(n)]:
             # A name that is assigned twice has one value at one place and another elsewhere.
             if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in hidden:
                 if (path := inner.path(value)) is not None:
@@ -74,12 +82,6 @@ class Scope:
                 elif isinstance(known := inner.value(value), tuple if isinstance(value, TUPLES) else SCALARS):
                     values[target.id] = known
         return inner
-
-    def _kind(self, parameter: ast.arg) -> str:
-        """Return the class of settings that `parameter` is an object of, or an empty string."""
-        name = parameter.annotation.id if isinstance(parameter.annotation, ast.Name) else ""
-        kind = self.class_name if parameter.arg == "self" else name
-        return kind if kind in self.facts.groups else ""
 
     def path(self, node: ast.expr) -> Path | None:
         """Return the path of the group or setting that `node` names, or None."""
@@ -94,8 +96,7 @@ class Scope:
             return self.facts.attributes.get((self.class_name, node.attr))
         base = self.path(node.value)
         path = None if base is None else (*base, node.attr)
-        known = (self.facts.values, self.facts.groups.values(), self.facts.shared)
-        return path if any(path in paths for paths in known) else None
+        return path if path in self.facts.paths else None
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of `node`, or `UNKNOWN`."""
@@ -106,25 +107,12 @@ class Scope:
         if (path := self.path(node)) is not None and path in self.facts.values:
             first, *others = self.facts.values[path]
             return first if all(other == first for other in others) else UNKNOWN
-        if isinstance(node, ast.Attribute) and node.attr in self.facts.held:
-            return self.facts.held[node.attr]
+        if isinstance(node, ast.Attribute):
+            return self.facts.held.get(node.attr, UNKNOWN)
         if isinstance(node, COMPREHENSIONS):
             return () if self.value(node.generators[0].iter) == () else UNKNOWN
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("bool", "tuple") and node.args:
-            value = self.value(node.args[0])
-            return UNKNOWN if value is UNKNOWN else (bool if ast.unparse(node.func) == "bool" else tuple)(value)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "any":
-            return False if self.value(getattr(node.args[0], "elt", node.args[0])) in (None, False) else UNKNOWN
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "sum":
-            tests = [test for loop in getattr(node.args[0], "generators", ()) for test in loop.ifs]
-            return 0 if False in map(self.value, tests) else UNKNOWN
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            asked = (node.func.id, *(arg.value for arg in node.args if isinstance(arg, ast.Constant)))
-            return self.facts.results.get(asked, self.facts.results.get(node.func.id, UNKNOWN))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("items", "values", "keys"):
-                return () if self.value(node.func.value) in ((), {}) else UNKNOWN
-            return self.facts.results.get(f".{node.func.attr}", UNKNOWN)
+        if isinstance(node, ast.Call):
+            return self._returned(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             operand = self.value(node.operand)
             return UNKNOWN if operand is UNKNOWN else not operand
@@ -138,19 +126,29 @@ class Scope:
             return UNKNOWN if UNKNOWN in items else tuple(items)
         return UNKNOWN
 
+    def _returned(self, call: ast.Call) -> Any:
+        """Return what `call` returns, or `UNKNOWN`."""
+        if isinstance(call.func, ast.Attribute):
+            if call.func.attr in ("items", "values", "keys"):
+                return () if self.value(call.func.value) in ((), {}) else UNKNOWN
+            return self.facts.results.get(f".{call.func.attr}", UNKNOWN)
+        name = ast.unparse(call.func)
+        if name in ("bool", "tuple") and call.args:
+            value = self.value(call.args[0])
+            return UNKNOWN if value is UNKNOWN else (bool if name == "bool" else tuple)(value)
+        if name == "sum":
+            tests = [test for loop in getattr(call.args[0], "generators", ()) for test in loop.ifs]
+            return 0 if False in map(self.value, tests) else UNKNOWN
+        if name == "any":
+            return False if self.value(getattr(call.args[0], "elt", call.args[0])) in (None, False) else UNKNOWN
+        return self.facts.results.get(name, UNKNOWN)
+
     def _comparison(self, node: ast.Compare) -> Any:
-        held = self.facts.functions.get(node.left.attr) if isinstance(node.left, ast.Attribute) else None
-        # A slot is compared with the function that it holds if nothing else is put there.
-        if held and isinstance(node.ops[0], ast.IsNot) and held == getattr(node.comparators[0], "id", ""):
-            return False
         if isinstance(node.ops[-1], ast.In) and self.value(node.comparators[-1]) == ():
             return False
         terms = [self.facts.values.get(self.path(t) or (), [self.value(t)]) for t in (node.left, *node.comparators)]
         if any(UNKNOWN in values for values in terms):
-            # `0 < a < b` is false if `0 < a` is, whatever b is.
-            pairs = zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
-            parts = [ast.Compare(left, [op], [right]) for left, op, right in pairs] if len(node.ops) > 1 else []
-            return False if any(self._comparison(part) is False for part in parts) else UNKNOWN
+            return UNKNOWN
         try:
             # Whichever of their values several settings have, the answer has to be one.
             answers = {
@@ -176,11 +174,9 @@ class Scope:
 
 def assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield (target, value) of an assignment statement, item by item where both sides are tuples."""
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        yield node.target, node.value
-    if not isinstance(node, ast.Assign):
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         return
-    for target in node.targets:
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
             yield from zip(target.elts, node.value.elts, strict=False)
         else:

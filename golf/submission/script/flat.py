@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from golf.errors import GolfError
-from golf.submission.script.modules import Module, is_module, is_ours
-from golf.submission.script.syntax import Uses, bound_names, is_docstring, uses_of, walk
+from golf.submission.script.modules import Module, file_in, is_ours
+from golf.submission.script.syntax import Uses, bound_names, is_docstring, uses_of
 
 Names = dict[tuple[str, str], str]  # (module, name there) → name in the bundle
 
@@ -37,15 +37,15 @@ class Flat:
         for section in self.sections:
             yield from section.body
 
+    def nodes(self) -> list[ast.AST]:
+        """Return all nodes of the top-level statements."""
+        return [node for statement in self.statements() for node in ast.walk(statement)]
+
     def uses(self, statement: ast.stmt) -> Uses:
         """Return what a top-level statement uses, from memory until `changed` is called."""
         if id(statement) not in self._uses:
             self._uses[id(statement)] = uses_of(statement)
         return self._uses[id(statement)]
-
-    def size(self) -> int:
-        """Return the number of nodes of all trees."""
-        return sum(1 for statement in self.statements() for _ in walk(statement))
 
     def changed(self, statement: ast.stmt) -> None:
         """Forget what `statement` uses. Whoever edits a top-level statement calls this."""
@@ -80,13 +80,8 @@ def _unique_names(modules: Sequence[Module]) -> Names:
     foreign = {alias for m in modules for node in m.tree.body for alias in _external(node)} | set(dir(builtins))
     unique: Names = {}
     for module, name in owned:
-        last = module.rpartition(".")[2]
-        if taken[name] == 1 and name not in foreign:
-            unique[module, name] = name
-        elif name.startswith("_"):
-            unique[module, name] = f"_{last}_{name.lstrip('_')}"
-        else:
-            unique[module, name] = f"{last}_{name}"
+        is_unique = taken[name] == 1 and name not in foreign
+        unique[module, name] = name if is_unique else f"{module.rpartition('.')[2]}_{name}"
     return unique
 
 
@@ -112,8 +107,8 @@ def _external(node: ast.AST) -> dict[str, ast.stmt]:
 
 def _rename(node: ast.stmt, module: Module, names: Names) -> None:
     """Give what a top-level statement defines and refers to its name in the bundle."""
-    lazy = {a.asname or a.name for n in walk(node) if is_ours(n) for a in n.names}
-    for n in walk(node):
+    lazy = {a.asname or a.name for n in ast.walk(node) if is_ours(n) for a in n.names}
+    for n in ast.walk(node):
         # A name that a function imports from the package is its local one here, but not in the bundle.
         if isinstance(n, ast.Name) and n.id in lazy and n.id in module.names:
             n.id = names[module.names[n.id]]
@@ -126,8 +121,8 @@ def _rename(node: ast.stmt, module: Module, names: Names) -> None:
 
 def _drop_lazy_imports(node: ast.stmt) -> None:
     """Drop `from golf.x import name` within functions. The import of a module stays, to be refused if it is reached."""
-    for parent in walk(node):
+    for parent in ast.walk(node):
         for name, body in list(ast.iter_fields(parent)):
             if isinstance(body, list) and any(map(is_ours, body)):
-                kept = [n for n in body if not is_ours(n) or any(is_module(f"{n.module}.{a.name}") for a in n.names)]
+                kept = [n for n in body if not is_ours(n) or any(file_in(f"{n.module}.{a.name}") for a in n.names)]
                 setattr(parent, name, kept or [ast.Pass()])

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections import defaultdict
 from typing import Any
 
-from golf.submission.script.constants import METHODS, one_valued
 from golf.submission.script.evaluation import NOTHING, SCALARS, UNKNOWN, Facts, Path, Scope, assignments
 from golf.submission.script.flat import Flat
-from golf.submission.script.slots import READERS, name_functions_of_slots, set_by_constructor
-from golf.submission.script.syntax import is_docstring, walk
+from golf.submission.script.slots import METHODS, READERS, held_by_slots, never_given, set_in
+from golf.submission.script.syntax import is_docstring
 
-# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes.
-NEVER_TRUE = ("suits_eager_cpu", "attends_in_float32")
-IDENTITIES = ((ast.Add, b""), (ast.Sub, 0), (ast.Mult, 1))  # operations with a second operand that changes nothing
 NO_LISTS = ast.Call | ast.Attribute | ast.Tuple  # expressions that `visit_Call` writes as what they are
+LONGEST = 100  # characters of a raise that may stay as it is
 ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
@@ -24,37 +22,33 @@ def fold(flat: Flat, facts: Facts) -> None:
     """Cut the branches of `flat` in place that `facts` and what the program itself tells decide."""
     # Code that this pass leaves unreached may change settings: without it, the next pass knows more of them.
     facts = _with_changes(flat, facts)
-    for node in flat.statements():
-        if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id in facts.groups:
-            facts.makers[node.name] = facts.groups[node.returns.id]
+    defined = [node for node in flat.nodes() if isinstance(node, ast.FunctionDef)]
+    returned = {node.name: ast.unparse(node.returns) for node in defined if node.returns}
+    facts.makers = {name: facts.groups[kind] for name, kind in returned.items() if kind in facts.groups}
     facts.attributes = _groups_held(flat, facts)
-    facts.given = one_valued([node for statement in flat.statements() for node in walk(statement)])
-    facts.results = {**_results(flat, facts), **dict.fromkeys(NEVER_TRUE, False), **facts.answers}
-    name_functions_of_slots(flat, facts)
-    defined = [node for statement in flat.statements() for node in walk(statement) if isinstance(node, ast.FunctionDef)]
+    facts.given = never_given(flat.nodes())
+    facts.results = {**_results(flat, facts), **facts.results}
+    facts.held |= held_by_slots(flat, facts)
     acting = {f.name for f in defined if not all(is_docstring(part) or isinstance(part, ast.Pass) for part in f.body)}
-    facts.idle = {f.name for f in defined} - acting
-    classes = (node for node in flat.statements() if isinstance(node, ast.ClassDef))
-    facts.idle |= {node.name for node in classes if "NamedTuple" in map(ast.unparse, node.bases)}
+    tuples = {n.name for n in flat.statements() if "NamedTuple" in map(ast.unparse, getattr(n, "bases", ()))}
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
-    folder = _Folder(facts)
+    folder = _Folder(facts, tuples | {f.name for f in defined} - acting)
     for statement in flat.statements():
         folder.visit(statement)
         flat.changed(statement)
 
 
 def _groups_held(flat: Flat, facts: Facts) -> dict[tuple[str, str], Path]:
-    """Return (class, attribute) → the group of settings that a field or the constructor puts there."""
+    """Return (class, attribute) → the group of settings that a field or every assignment to it puts there."""
     classes = [node for node in flat.statements() if isinstance(node, ast.ClassDef)]
-    found = {}
+    held: dict[tuple[str, str], list[Path | None]] = defaultdict(list)
     for node in classes:
-        for part in node.body:
-            kind = ast.unparse(part.annotation) if isinstance(part, ast.AnnAssign) else ""
-            if kind in facts.groups and node.name not in facts.groups:
-                found[node.name, ast.unparse(part.target)] = facts.groups[kind]  # type: ignore[attr-defined]
-        for name, value, scope in set_by_constructor(node, facts):
-            if (path := scope.path(value)) is not None:
-                found[node.name, name] = path
+        for part in node.body if node.name not in facts.groups else ():
+            if isinstance(part, ast.AnnAssign) and (kind := ast.unparse(part.annotation)) in facts.groups:
+                held[node.name, ast.unparse(part.target)].append(facts.groups[kind])
+        for name, value, scope in set_in(node, facts):
+            held[node.name, name].append(scope.path(value))
+    found = {key: first for key, (first, *others) in held.items() if first is not None and {*others} <= {first}}
     for node in classes:
         for base in map(ast.unparse, node.bases):
             found |= {(node.name, name): path for (owner, name), path in found.items() if owner == base}
@@ -64,12 +58,11 @@ def _groups_held(flat: Flat, facts: Facts) -> dict[tuple[str, str], Path]:
 def _with_changes(flat: Flat, facts: Facts) -> Facts:
     """Return `facts` with the values that the program may give settings, by assignment or by `dataclasses.replace`."""
     new_values: list[tuple[str, ast.expr]] = []
-    for statement in flat.statements():
-        for node in walk(statement):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dataclasses.replace", "replace"):
-                new_values += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
-            set_here = ((to, value) for to, value in assignments(node) if isinstance(to, ast.Attribute))
-            new_values += [(to.attr, value) for to, value in set_here if ast.unparse(to.value) != "self"]
+    for node in flat.nodes():
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("dataclasses.replace", "replace"):
+            new_values += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
+        set_here = ((to, value) for to, value in assignments(node) if isinstance(to, ast.Attribute))
+        new_values += [(to.attr, value) for to, value in set_here if ast.unparse(to.value) != "self"]
     given = [(name, Scope(Facts({}, {})).value(value)) for name, value in new_values]
     values = {path: [*own, *(new for name, new in given if name == path[-1])] for path, own in facts.values.items()}
     return dataclasses.replace(facts, values=values)
@@ -98,34 +91,16 @@ def _results(flat: Flat, facts: Facts) -> dict[str, Any]:
 class _Folder(ast.NodeTransformer):
     """A pass over top-level statements that cuts in place."""
 
-    def __init__(self, facts: Facts):
-        self.scope = Scope(facts)
+    def __init__(self, facts: Facts, idle: set[str]):
+        self.scope, self.idle = Scope(facts), idle  # what does nothing if it is called
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         return self._inside(Scope(self.scope.facts, node.name), node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self._inside(self.scope.enter(node), node)
-        self._drop_unread(node)
         _end_at_return(node)
         return node
-
-    def _drop_unread(self, function: ast.FunctionDef) -> None:
-        """Drop the locals of `function` that nothing reads and whose value has no side effect."""
-        nodes = list(walk(function))
-        read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-        read |= {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
-        read |= {name for node in nodes if isinstance(node, ast.Nonlocal | ast.Global) for name in node.names}
-        for node in nodes:
-            for name in () if isinstance(node, ast.ClassDef) else ("body", "orelse"):
-                if isinstance(body := getattr(node, name, None), list):
-                    body[:] = [part for part in body if not self._is_unread(part, read)]
-
-    def _is_unread(self, node: ast.stmt, read: set[str]) -> bool:
-        if not isinstance(node, ast.Assign) or any(not isinstance(t, ast.Name) or t.id in read for t in node.targets):
-            return False
-        calls = [part for part in walk(node.value) if isinstance(part, ast.Call)]
-        return not calls or (calls[0] is node.value and ast.unparse(calls[0].func) in self.scope.facts.idle)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return self._inside(self.scope.enter(node), node)
@@ -146,7 +121,7 @@ class _Folder(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         called = node.value.func if isinstance(node.value, ast.Call) else node
-        is_idle = getattr(called, "attr", getattr(called, "id", "")) in self.scope.facts.idle
+        is_idle = getattr(called, "attr", getattr(called, "id", "")) in self.idle
         return None if is_idle else self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> ast.AST | None:
@@ -156,6 +131,11 @@ class _Folder(ast.NodeTransformer):
         if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in READERS and over.args:
             over = over.args[0]
         return None if self.scope.value(over) == () or not node.body else node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        if isinstance(node.exc, ast.Call) and len(ast.unparse(node)) > LONGEST:
+            node.exc.args = [_sentence(arg) for arg in node.exc.args]
+        return self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self._simplified(node.test, is_test=True)
@@ -183,26 +163,27 @@ class _Folder(ast.NodeTransformer):
     visit_Compare = visit_UnaryOp = visit_Call  # noqa: N815
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        if not isinstance(node.ctx, ast.Load) or not self._is_nothing(node):
-            return node
-        return _written(self.scope.values[node.id])
+        is_known = isinstance(node.ctx, ast.Load) and self._is_known(node, node)
+        return _written(self.scope.values[node.id]) if is_known else node
 
-    def _is_nothing(self, node: ast.expr) -> bool:
-        """Tell whether `node` is a local with one value, which says that something is not there."""
-        return isinstance(node, ast.Name) and self.scope.values.get(node.id, UNKNOWN) in NOTHING
-
-    def _is_held(self, to: ast.Attribute, value: ast.expr) -> bool:
-        held = self.scope.facts.held
-        return to.attr in held and ast.unparse(to.value) == "self" and self.scope.value(value) is held[to.attr]
+    def _is_known(self, to: ast.expr, value: ast.expr) -> bool:
+        """Tell whether `to` needs no `value`, because what it holds stands where it is read, or nothing reads it."""
+        if isinstance(to, ast.Attribute):
+            held = self.scope.facts.held.get(to.attr, UNKNOWN)
+            return held is not UNKNOWN and ast.unparse(to.value) == "self" and self.scope.value(value) is held
+        is_set = isinstance(to, ast.Name) and isinstance(to.ctx, ast.Store)
+        # `x = f(x) if cfg.on else x` has become `x = x`.
+        if is_set and isinstance(value, ast.Name) and value.id == ast.unparse(to):
+            return True
+        if is_set and ast.unparse(to) in self.scope.unread:
+            calls = [part for part in ast.walk(value) if isinstance(part, ast.Call)]
+            return not calls or (calls[0] is value and ast.unparse(calls[0].func) in self.idle)
+        return isinstance(to, ast.Name) and self.scope.values.get(to.id, UNKNOWN) in NOTHING
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         self.generic_visit(node)
         pairs = list(assignments(node))
-        # `x = f(x) if cfg.on else x` has become `x = x`.
-        same = [to for to, value in pairs if isinstance(value, ast.Name) and value.id == ast.unparse(to)]
-        # What an attribute always holds stands where it is read.
-        held = [to for to, value in pairs if isinstance(to, ast.Attribute) and self._is_held(to, value)]
-        kept = [(to, value) for to, value in pairs if to not in [*same, *held] and not self._is_nothing(to)]
+        kept = [(to, value) for to, value in pairs if not self._is_known(to, value)]
         if len(kept) < len(pairs) == len(getattr(node.value, "elts", ())) and len(node.targets) == 1 and kept:
             targets, values = ([pair[i] for pair in kept] for i in (0, 1))
             node.targets = targets if len(kept) == 1 else [ast.Tuple(targets, ast.Store())]
@@ -210,11 +191,7 @@ class _Folder(ast.NodeTransformer):
         return node if kept else None
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        is_alias = isinstance(node.value, ast.Name) and ast.unparse(node.target) == node.value.id
-        if is_alias or self._is_nothing(node.target):
-            return None
-        is_held = isinstance(node.target, ast.Attribute) and node.value and self._is_held(node.target, node.value)
-        return None if is_held else self.generic_visit(node)
+        return None if node.value and self._is_known(node.target, node.value) else self.generic_visit(node)
 
     def _simplified(self, node: ast.expr, is_test: bool = False) -> ast.expr:
         """Return an `and` or `or` without the operands that cannot decide it. Only the truth of a test matters."""
@@ -240,12 +217,18 @@ def _written(value: Any) -> ast.expr:
 
 def _end_at_return(function: ast.FunctionDef) -> None:
     """Drop what stands behind a return in `function`, and put `pass` where nothing is left."""
-    for node in walk(function):
+    for node in ast.walk(function):
         for name in ("body", "orelse"):
-            body = getattr(node, name, None)
-            if not isinstance(body, list):
-                continue
-            end = next((i + 1 for i, part in enumerate(body) if isinstance(part, ENDS)), len(body))
-            del body[end:]
-            if name == "body" and not body:
-                body.append(ast.Pass())
+            if isinstance(body := getattr(node, name, None), list):
+                del body[next((i + 1 for i, part in enumerate(body) if isinstance(part, ENDS)), len(body)) :]
+                body += [ast.Pass()] if name == "body" and not body else []
+
+
+def _sentence(text: ast.expr) -> ast.expr:
+    """Return the text of an error up to its first colon or semicolon, behind which the framework's advice follows."""
+    for i, part in enumerate(text.values if isinstance(text, ast.JoinedStr) else [text]):
+        value = part.value if isinstance(part, ast.Constant) else None
+        if isinstance(value, str) and (found := re.search(r"[:;] ", value)):
+            end = ast.Constant(value[: found.start()] + ".")
+            return ast.JoinedStr([*text.values[:i], end]) if isinstance(text, ast.JoinedStr) else end
+    return text

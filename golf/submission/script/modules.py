@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ def _read(name: str) -> Module:
     at_the_top = {node.module for node in tree.body if is_ours(node)}
     for node in filter(is_ours, ast.walk(tree)):
         for alias in node.names:
-            if not is_module(f"{node.module}.{alias.name}") and alias.name != "*":
+            if not file_in(f"{node.module}.{alias.name}") and alias.name != "*":
                 module.names[alias.asname or alias.name] = (str(node.module), alias.name)
             elif node in tree.body:
                 raise cannot_follow(node)
@@ -90,20 +91,16 @@ def cannot_follow(node: ast.ImportFrom) -> GolfError:
 
 def source_of(name: str) -> Path:
     """Return the file of module `name`; raise `GolfError` for one outside the package."""
-    path = ROOT / Path(*name.split("."))
-    found = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
-    if name.startswith(f"{PACKAGE}.") and found.is_file():
-        return found
-    if (outside := file_of(name)) and outside.is_file():
-        return outside
-    raise GolfError(f"{name} is no module of {PACKAGE} or of an idea, so it cannot be exported: make it an idea.")
+    if (path := file_in(name)) is None:
+        raise GolfError(f"{name} is no module of {PACKAGE} or of an idea, so it cannot be exported: make it an idea.")
+    return path
 
 
-def is_module(name: str) -> bool:
-    """Tell whether `name` is a module or package of ours, rather than something defined in one."""
+def file_in(name: str) -> Path | None:
+    """Return the file of module `name`, None if it is no module of ours but something defined in one."""
     path = ROOT / Path(*name.split("."))
-    outside = file_of(name)
-    return path.with_suffix(".py").is_file() or path.is_dir() or (outside is not None and outside.is_file())
+    own = [path.with_suffix(".py"), path / "__init__.py"] if name.startswith(f"{PACKAGE}.") else []
+    return next((found for found in (*own, file_of(name)) if found and found.is_file()), None)
 
 
 def attach_comments(module: Module) -> None:
@@ -118,11 +115,8 @@ def attach_comments(module: Module) -> None:
     for node in [node for node in ast.walk(module.tree) if isinstance(node, ast.stmt)]:
         # Comments inside a block belong to the statements in it.
         end = node.lineno if hasattr(node, "body") else node.end_lineno or node.lineno
-        own = [comments[line] for line in range(node.lineno, end + 1) if line in comments]
-        node.behind = [text for text, _ in own]  # type: ignore[attr-defined]
-        above: list[str] = []
-        line = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))]) - 1
-        while line in comments and comments[line][1]:
-            above.insert(0, comments[line][0])
-            line -= 1
-        node.above = above  # type: ignore[attr-defined]
+        own = range(node.lineno, end + 1)
+        node.behind = [comments[line][0] for line in own if line in comments]  # type: ignore[attr-defined]
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        above = itertools.takewhile(lambda line: comments.get(line, ("", False))[1], range(first - 1, 0, -1))
+        node.above = [comments[line][0] for line in above][::-1]  # type: ignore[attr-defined]

@@ -21,19 +21,21 @@ ABOVE, BEHIND = "\0above ", "\0behind "
 MARK = re.compile(r"""^( *)((?:"{3}|['"])\\x00(above|behind) .*['"])$""")
 # A branch that was cut can leave an import, a local or a returned None without use, and conditions in conditions.
 FIXES = "B009,F541,I,UP034,F401,F841,PIE790,RUF059,RET501,RET504,RET505,SIM102,SIM103"
-TUPLE = re.compile(r"^( *+(?:return|yield|[\w\s.,\[\]:]+ =) )\((.*)\)$")
+INNER = r"(?:[^()\n]|\([^()\n]*\))"  # a character or a pair of parentheses
+TUPLE = re.compile(rf"^( *+(?:return|[\w., ]+ =) )\((?!.* for )({INNER}*,{INNER}+)\)$", re.MULTILINE)
 LONG_DOCSTRING = re.compile(rf'^(?=.{{{LINE_LENGTH + 1}}})( *+)(.*)"""$', re.MULTILINE)
 # ruff parts these from what belongs to them by an empty line.
 HEADS = re.compile(r'^(# [\w/]+\.py\b.*| ++.*""")\n\n', re.MULTILINE)
+WORD = re.compile(r"(?:\{[^{}]*\}|.)*?(?: |\\n|$)")  # with the space or the end of line behind it
 LONG_STRING = re.compile(r"^( *)(return |\w+ = )?(f?)\"(.*)\"(,?)$")
 
 
-def readable(flat: Flat, title: str) -> str:
-    """Return the source of `flat` with `title` as its docstring."""
+def readable(flat: Flat) -> str:
+    """Return the source of `flat`, with what is said about its last module as its docstring."""
     imports = "\n".join(ast.unparse(node) for node in flat.imports.values())
     # The marks of comments go into the trees, and the wrapped script is made from the same ones.
     sections = map(_section, copy.deepcopy(flat.sections))
-    parts = [f'"""{title}\n"""', "from __future__ import annotations", imports, *sections]
+    parts = [f'"""{flat.sections[-1].about}\n"""', "from __future__ import annotations", imports, *sections]
     # Only formatted text shows which strings make a line too long; cutting them asks for formatting again.
     text = formatted(_with_short_strings(formatted("\n\n".join(parts) + "\n")))
     # The quotes behind a docstring's one paragraph may be too many for its line.
@@ -51,42 +53,30 @@ def _section(section: Section) -> str:
     is_program = any(isinstance(node, ast.If) for node in section.body)
     title = "" if is_program else section.about.partition("\n")[0]
     about = f"# {name}.py" + (f": {title}" if title else "")
-    for node in section.body:
-        _shorten_docstrings(node)
-    tree = ast.fix_missing_locations(ast.Module(_with_marks(section.body), []))
+    tree = ast.Module(section.body, [])
+    _mark_comments(tree)
+    ast.fix_missing_locations(tree)
     return textwrap.shorten(about, LINE_LENGTH, placeholder=" …") + "\n\n\n" + _with_comments(ast.unparse(tree))
 
 
-def _shorten_docstrings(node: ast.AST) -> None:
-    """Leave the first paragraph of each docstring: the others tell what other settings would do."""
-    for part in ast.walk(node):
-        body = getattr(part, "body", None)
-        if isinstance(body, list) and body and is_docstring(body[0]) and isinstance(body[0].value.value, str):
-            body[0].value.value = body[0].value.value.split("\n\n")[0].rstrip()
+def _mark_comments(tree: ast.Module) -> None:
+    """Put the comments of statements in `tree` before and behind them as marks, and shorten docstrings, in place."""
+    for node in ast.walk(tree):
+        for name, body in ast.iter_fields(node):
+            if not isinstance(body, list) or not isinstance(next(iter(body), None), ast.stmt):
+                continue
+            if is_docstring(body[0]) and isinstance(body[0].value.value, str):
+                # The other paragraphs tell what other settings would do.
+                body[0].value.value = body[0].value.value.split("\n\n")[0].rstrip()
+            # A comment behind a block stands behind its head.
+            marked = _marks(BEHIND, node) if name == "body" else []
+            for part in body:
+                marked += [*_marks(ABOVE, part), part, *([] if hasattr(part, "body") else _marks(BEHIND, part))]
+            setattr(node, name, marked)
 
 
-def _with_marks(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return `body` with the comments of its statements as marks before and behind them."""
-    marked: list[ast.stmt] = []
-    for node in body:
-        for name in ("body", "orelse", "finalbody"):
-            if isinstance(inner := getattr(node, name, None), list):
-                setattr(node, name, _with_marks(inner))
-        for handler in getattr(node, "handlers", ()):
-            handler.body = _with_marks(handler.body)
-        marked += [_mark(ABOVE, text) for text in getattr(node, "above", ())]
-        behind = [_mark(BEHIND, text) for text in getattr(node, "behind", ())]
-        if isinstance(inner := getattr(node, "body", None), list):
-            # The comment stands behind the head of a block.
-            marked.append(node)
-            inner[:0] = behind
-        else:
-            marked += [node, *behind]
-    return marked
-
-
-def _mark(place: str, comment: str) -> ast.stmt:
-    return ast.Expr(ast.Constant(place + comment))
+def _marks(place: str, node: ast.AST) -> list[ast.stmt]:
+    return [ast.Expr(ast.Constant(place + text)) for text in getattr(node, place.strip("\0 "), ())]
 
 
 def _with_comments(text: str) -> str:
@@ -94,7 +84,7 @@ def _with_comments(text: str) -> str:
     lines: list[str] = []
     for line in text.splitlines():
         if not (match := MARK.match(line)):
-            lines.append(_without_parentheses(line))
+            lines.append(line)
             continue
         indent, mark, place = match.groups()
         comment = ast.literal_eval(mark).partition(" ")[2]
@@ -102,19 +92,8 @@ def _with_comments(text: str) -> str:
             lines[-1] += f"  {comment}"
         else:
             lines.insert(len(lines) - (place == "behind"), indent + comment)
-    return "\n".join(lines)
-
-
-def _without_parentheses(line: str) -> str:
-    """Return `line` without parentheses around a tuple that change nothing, as in `a, b = (c, d)`."""
-    if not (match := TUPLE.match(line)):
-        return line
-    shorter = match[1] + match[2]
-    try:
-        same = ast.dump(ast.parse(shorter.strip())) == ast.dump(ast.parse(line.strip()))
-    except SyntaxError:
-        return line
-    return shorter if same else line
+    # `ast.unparse` puts tuples into parentheses.
+    return TUPLE.sub(r"\1\2", "\n".join(lines))
 
 
 def _with_short_strings(source: str) -> str:
@@ -134,17 +113,12 @@ def _with_short_strings(source: str) -> str:
 
 def _cut(text: str, width: int) -> list[str]:
     """Return `text` in pieces of up to `width` characters, cut behind spaces outside of braces and behind its lines."""
-    pieces, start, last, depth = [], 0, 0, 0
-    for i, character in enumerate(text):
-        depth += (character == "{") - (character == "}")
-        is_new_line = text.endswith("\\n", start, i)
-        if (i - start >= width and last > start) or is_new_line:
-            last = i if is_new_line else last
-            pieces.append(text[start:last])
-            start = last
-        if character == " " and depth == 0:
-            last = i + 1
-    return [*pieces, text[start:]]
+    pieces: list[str] = []
+    for word in filter(None, WORD.findall(text)):
+        if not pieces or pieces[-1].endswith("\\n") or len(pieces[-1] + word) > width:
+            pieces.append("")
+        pieces[-1] += word
+    return pieces
 
 
 def formatted(source: str) -> str:

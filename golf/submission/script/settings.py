@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
@@ -17,12 +16,9 @@ from golf.settings.config import (
     changes_order,
     changes_score,
     changes_steps,
-    has_formats,
     has_stages,
     named_settings,
     rotates,
-    tensor_classes,
-    trains_apart,
     uses_columns,
     uses_groups,
     uses_trellis,
@@ -56,8 +52,11 @@ def _portable(path: str, folder: str) -> str:
     return f"{folder}/{PurePath(path).name}" if PurePath(path).is_absolute() else path
 
 
+LONGEST = 100  # characters of a comment behind a setting
 # Functions that tell whether a run has something of which a script without it has no code.
-CHANGES = (changes_steps, changes_loss, changes_order, changes_score, trains_apart, has_stages)
+CHANGES = (changes_steps, changes_loss, changes_order, changes_score, has_stages)
+# A script is made for GPUs, so the functions that are faster on a CPU only are not worth their bytes.
+NEVER_TRUE = ("suits_eager_cpu", "attends_in_float32")
 
 
 def facts_of(cfg: Config) -> Facts:
@@ -68,54 +67,43 @@ def facts_of(cfg: Config) -> Facts:
     """
     groups: dict[str, Path] = {}
     values: dict[Path, list[Any]] = {}
-    of_class = _groups_by_class(cfg)
-    for kind, own in of_class.items():
+    for kind, own in _groups_by_class(cfg).items():
         groups[kind] = own[0][0] if len(own) == 1 else (kind,)
         # Patterns of names make more of them from these.
-        named = [((), how) for _, how in named_settings(cfg.quant)] if kind == TensorQuant.__name__ else []
-        alike = [((kind,), [node for _, node in (*own, *named)])] if len(own) > 1 else []
+        named = [how for _, how in named_settings(cfg.quant)] if kind == TensorQuant.__name__ else []
+        alike = [((kind,), [*(node for _, node in own), *named])] if len(own) > 1 else []
         for path, nodes in [*alike, *((path, [node]) for path, node in own)]:
             for name in _names(nodes[0]):
                 if not dataclasses.is_dataclass(getattr(nodes[0], name)) and name != "tech":
                     values[*path, name] = [tuple(v) if isinstance(v := getattr(n, name), list) else v for n in nodes]
     if not cfg.tech:
         values["tech",] = [()]
-    shared = {path for own in of_class.values() if len(own) > 1 for path, _ in own}
-    answers: dict[str, Any] = {changes.__name__: False for changes in CHANGES if not changes(cfg)}
-    answers |= {} if has_formats(cfg.tech) else {has_formats.__name__: False}
-    answers |= {} if uses_groups(cfg.quant) else {"in_groups": False}
-    answers |= {} if cfg.tech else {"techniques": ()}
-    answers |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"given_routes": None}
-    # Other kernels know where pieces end by themselves, and on a CPU pieces are attended to one by one.
-    answers |= {} if cfg.model.attention in ("sdpa", "cudnn") else {"suits_spans": False}
-    quant, hows = cfg.quant, [*tensor_classes(cfg.quant).values(), *(how for _, how in named_settings(cfg.quant))]
-    tries_one = len(quant.gptq.damping) == 1 and quant.gptq.unused_inputs in ("left_out", "one")
-    answers |= {"has_rivals": False} if tries_one and all(how.clip != "search" for how in hows) else {}
-    held: dict[str, Any] = {} if has_formats(cfg.tech) else {"own": None}
-    held |= {} if uses_columns(quant) else {"has_columns": False, "columns_count": 0}
-    held |= {} if uses_trellis(quant) else {"states": 1, "trellis_states": 1}
-    held |= {} if rotates(quant) else {"rotated": False, "is_rotated": False}
-    return Facts(groups, values, shared, answers=answers, held=held)
+    # A script has no registry.
+    results: dict[str, Any] = {**dict.fromkeys(NEVER_TRUE, False), "technique_types": {}}
+    results |= {changes.__name__: False for changes in CHANGES if not changes(cfg)}
+    results |= {} if uses_groups(cfg.quant) else {"in_groups": False}
+    results |= {} if cfg.tech else {"techniques": ()}
+    results |= {} if any(technique.routes(cfg) for technique in cfg.tech.values()) else {"given_routes": None}
+    held: dict[str, Any] = {} if any(t.number_format() is not None for t in cfg.tech.values()) else {"own": None}
+    held |= {} if uses_columns(cfg.quant) else {"has_columns": False, "columns_count": 0}
+    held |= {} if uses_trellis(cfg.quant) else {"states": 1, "trellis_states": 1}
+    held |= {} if rotates(cfg.quant) else {"rotated": False, "is_rotated": False}
+    return Facts(groups, values, results, held=held)
 
 
 def _groups_by_class(cfg: Config) -> Groups:
     found: Groups = {}
-    for path, node in _groups(cfg, ()):
+    pending: list[tuple[Path, Any]] = [((), cfg)]
+    while pending:
+        path, node = pending.pop(0)
         found.setdefault(type(node).__name__, []).append((path, node))
+        parts = {name: getattr(node, name) for name in _names(node)}
+        for name, value in list(parts.items()):
+            items = value if name == "tech" else dict(enumerate(value)) if isinstance(value, list) else {}
+            parts |= {f"{name}.{key}": item for key, item in items.items()}
+        inner = [((*path, *name.split(".")), value) for name, value in parts.items()]
+        pending += [(place, value) for place, value in inner if dataclasses.is_dataclass(value)]
     return found
-
-
-def _groups(node: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield (path, group) of `node` and all groups in it."""
-    yield path, node
-    for field in dataclasses.fields(node):
-        if dataclasses.is_dataclass(value := getattr(node, field.name)):
-            yield from _groups(value, (*path, field.name))
-        for place, item in enumerate(value if isinstance(value, list) else ()):
-            if dataclasses.is_dataclass(item):
-                yield (*path, field.name, str(place)), item
-    for name, technique in node.tech.items() if isinstance(node, Config) else ():
-        yield ("tech", name), technique
 
 
 def _names(node: Any) -> list[str]:
@@ -134,7 +122,7 @@ def write_settings(flat: Flat, cfg: Config) -> None:
     names = {type(technique).__name__: name for name, technique in cfg.tech.items()}
     for statement in flat.statements():
         if isinstance(statement, ast.ClassDef) and statement.name in names:
-            # A script has no registry, so its techniques are not registered.
+            # Its techniques are not registered.
             statement.decorator_list = [d for d in statement.decorator_list if "technique(" not in ast.unparse(d)]
             statement.body.insert(0, ast.parse(f"name = {names[statement.name]!r}").body[0])
         if isinstance(statement, ast.ClassDef) and statement.name in of_class:
@@ -142,26 +130,36 @@ def write_settings(flat: Flat, cfg: Config) -> None:
             # class with several groups the first one gives the defaults; the others name what differs.
             _, node = of_class[statement.name][0]
             for part in statement.body:
-                if isinstance(part, ast.AnnAssign) and ast.unparse(part.target) in _names(node):
-                    part.value = _default(ast.unparse(part.target), node, of_class)
+                if isinstance(part, ast.AnnAssign) and (name := ast.unparse(part.target)) in _names(node):
+                    part.value = ast.parse(_default(getattr(node, name), of_class), mode="eval").body
+                    shorten_comment(part)
 
 
-def _default(name: str, node: Any, of_class: Groups) -> ast.expr:
-    """Return the expression for the default of the setting `name` of `node`."""
-    value = getattr(node, name)
+def shorten_comment(part: ast.stmt) -> None:
+    """Leave of the comment on a setting what it is: `# order of the text; a: … | b: …` has one of them in a script."""
+    about = " ".join(line.removeprefix("#").strip() for line in getattr(part, "above", ())).partition("; ")[0]
+    if 0 < len(about) <= LONGEST:
+        part.above, part.behind = [], [f"# {about}"]  # type: ignore[attr-defined]
+
+
+def _default(value: Any, of_class: Groups) -> str:
+    """Return the expression for the default of a setting with this value."""
+    text = _written(value, of_class)
+    if not isinstance(value, list | dict) and not dataclasses.is_dataclass(value):
+        return text
+    return f"field(default_factory={text.removesuffix('()') if text.endswith('()') else f'lambda: {text}'})"
+
+
+def _written(value: Any, of_class: Groups) -> str:
+    """Return the expression that makes `value`."""
     if isinstance(value, list | dict) and not value:
-        text = f"field(default_factory={type(value).__name__})"
-    elif isinstance(node, Config) and name == "tech":
-        items = ", ".join(f"{key!r}: {type(technique).__name__}()" for key, technique in value.items())
-        text = f"field(default_factory=lambda: {{{items}}})"
-    elif dataclasses.is_dataclass(value):
-        kind = type(value).__name__
-        first = of_class[kind][0][1]
-        differing = [n for n in _names(value) if getattr(value, n) != getattr(first, n)]
-        given = ", ".join(f"{n}={getattr(value, n)!r}" for n in differing)
-        text = f"field(default_factory={f'lambda: {kind}({given})' if given else kind})"
-    elif isinstance(value, list | dict):
-        text = f"field(default_factory=lambda: {value!r})"
-    else:
-        text = repr(value)
-    return ast.parse(text, mode="eval").body
+        return f"{type(value).__name__}()"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_written(item, of_class)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_written(item, of_class) for item in value) + "]"
+    if not dataclasses.is_dataclass(value):
+        return repr(value)
+    _, first = of_class[type(value).__name__][0]
+    differing = {name: getattr(value, name) for name in _names(value) if getattr(value, name) != getattr(first, name)}
+    return f"{type(value).__name__}({', '.join(f'{name}={item!r}' for name, item in differing.items())})"

@@ -48,15 +48,11 @@ def _drop_types_without_use(flat: Flat) -> None:
     for statement in flat.statements():
         gone = {name.id for name in flat.uses(statement).types} - there
         for node in ast.walk(statement) if gone else ():
-            if isinstance(node, ast.arg) and node.annotation and _names(node.annotation) & gone:
-                node.annotation = None
-            elif isinstance(node, ast.FunctionDef) and node.returns and _names(node.returns) & gone:
-                node.returns = None
+            for name in ("annotation", "returns") if isinstance(node, ast.arg | ast.FunctionDef) else ():
+                kind = getattr(node, name, None)
+                if kind and any(isinstance(part, ast.Name) and part.id in gone for part in ast.walk(kind)):
+                    setattr(node, name, None)
         flat.changed(statement)
-
-
-def _names(node: ast.expr) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def _drop_unnamed_members(flat: Flat, settings: set[str]) -> bool:

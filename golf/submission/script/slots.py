@@ -1,102 +1,79 @@
-"""Slots of a fixed configuration: attributes that always hold what the constructor puts there, or stay empty lists."""
+"""What a program never fills: attributes that hold one value or an empty list, parameters that no call gives."""
 
 from __future__ import annotations
 
 import ast
-import copy
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from golf.submission.script.evaluation import COMPREHENSIONS, NOTHING, UNKNOWN, Facts, Scope, assignments
 from golf.submission.script.flat import Flat
-from golf.submission.script.syntax import FOREIGN, bound_names, walk
+from golf.submission.script.syntax import FOREIGN, bound_names
 
+METHODS = {f".{name}" for name in FOREIGN}  # those of other packages' objects
 Slots = Mapping[str, Sequence[tuple[ast.expr, Scope]]]  # attribute → what is put there, at each place
 READERS = {"bool", "in_order", "list", "tuple", "any", "sorted", "enumerate"}  # functions that only read what they get
 
 
-def name_functions_of_slots(flat: Flat, facts: Facts) -> None:
-    """Call a function by its name where a slot is called that always holds what its constructor puts there."""
-    nodes = [node for statement in flat.statements() for node in walk(statement)]
-    ours = {node.name for node in flat.statements() if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+def held_by_slots(flat: Flat, facts: Facts) -> dict[str, Any]:
+    """Return attribute → value for those that always hold one value, which says that something is not there."""
+    nodes = flat.nodes()
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     in_classes = Counter(name for node in classes for part in node.body for name in bound_names([part]))
     times = Counter(n.attr for n in nodes if isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load))
     times.update(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
     # An attribute of a package, of a field or of a method may have the same name.
-    of_packages = {n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) in flat.imports}
+    others = {n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) in flat.imports} | FOREIGN
     filled = defaultdict(list)
-    for name, value, scope in (found for node in classes for found in _set_in(node, facts)):
+    for name, value, scope in (found for node in classes for found in set_in(node, facts)):
         filled[name].append((value, scope))
-    own = {name: found for name, found in filled.items() if times[name] == len(found) and not in_classes[name]}
-    own = {name: found for name, found in own.items() if name not in FOREIGN | of_packages}
-    facts.held |= _that_hold_nothing(own) | dict.fromkeys(_never_filled(nodes, own), ())
-    facts.held |= {
-        name: value
-        for node in classes
-        for name, value in facts.given.get(id(node), {}).items()
-        if not times[name] and in_classes[name] == 1 and name not in FOREIGN | of_packages
-    }
-    once = {name: value for node in classes for name, value, _ in set_by_constructor(node, facts) if times[name] == 1}
-    kept = {name: value for name, value in once.items() if ast.unparse(value).split(".")[0] in ours}
-    facts.functions = {name: value.id for name, value in kept.items() if isinstance(value, ast.Name) and name in own}
-    for call in (node for node in nodes if isinstance(node, ast.Call) and node.args):
-        slot, owner = call.func, ast.dump(call.args[0])
-        # A slot's function is called with its owner.
-        if isinstance(slot, ast.Attribute) and slot.attr in kept and ast.dump(slot.value) == owner:
-            call.func = copy.deepcopy(kept[slot.attr])
+    own = {n: at for n, at in filled.items() if times[n] == len(at) and not in_classes[n] and n not in others}
+    held = {name: [_value(*filling) for filling in at] for name, at in own.items()}
+    alike = {name: first for name, (first, *rest) in held.items() if first in NOTHING and all(v is first for v in rest)}
+    return alike | dict.fromkeys(_never_filled(nodes, own), ())
 
 
-def _that_hold_nothing(slots: Slots) -> dict[str, Any]:
-    """Return slot → value for those that hold one value wherever they are set, which says that something is not there.
-
-    A list may be filled later.
-    """
-    literals = COMPREHENSIONS | ast.List | ast.Set | ast.Dict
-    found = {name: [UNKNOWN if isinstance(v, literals) else s.value(v) for v, s in at] for name, at in slots.items()}
-    return {n: first for n, (first, *others) in found.items() if first in NOTHING and all(o is first for o in others)}
-
-
-def _set_in(node: ast.ClassDef, facts: Facts) -> Iterator[tuple[str, ast.expr, Scope]]:
+def set_in(node: ast.ClassDef, facts: Facts) -> Iterator[tuple[str, ast.expr, Scope]]:
     """Yield (attribute, expression, scope of the expression) of what the methods of a class put into `self`."""
     for part in (part for part in node.body if isinstance(part, ast.FunctionDef)):
         scope = Scope(facts, node.name).enter(part)
-        for target, value in (pair for inner in walk(part) for pair in assignments(inner)):
+        for target, value in (pair for inner in ast.walk(part) for pair in assignments(inner)):
             if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
                 yield target.attr, value, scope
 
 
-def set_by_constructor(node: ast.ClassDef, facts: Facts) -> Iterator[tuple[str, ast.expr, Scope]]:
-    """Yield (attribute, expression, scope of the expression) of what `__init__` always puts into `self`."""
-    for part in node.body:
-        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
-            scope = Scope(facts, node.name).enter(part)
-            for statement in part.body:
-                for target, value in assignments(statement):
-                    if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
-                        yield target.attr, value, scope
+def _value(expression: ast.expr, scope: Scope) -> Any:
+    # A list may be filled later.
+    is_list = isinstance(expression, COMPREHENSIONS | ast.List | ast.Set | ast.Dict)
+    return UNKNOWN if is_list else scope.value(expression)
 
 
 def _never_filled(nodes: Sequence[ast.AST], slots: Slots) -> set[str]:
     """Return the slots whose lists stay empty: the program only loops over them, or asks whether they are."""
     empty = {name for name, set_at in slots.items() if all(_is_empty(value, scope) for value, scope in set_at)}
-    only_read = {id(node.iter) for node in nodes if isinstance(node, ast.For | ast.comprehension)}
-    tests = [node.test for node in nodes if isinstance(node, ast.If | ast.IfExp)]
-    tests += [node.operand for node in nodes if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)]
-    only_read |= {id(part) for test in tests for part in _operands(test)}
-    # An empty list before `or` is not the result. Before `and` it is.
-    only_read |= {id(v) for n in nodes if isinstance(n, ast.BoolOp) and isinstance(n.op, ast.Or) for v in n.values[:-1]}
     # The values of a dict of lists are lists, which a loop over them may fill.
     flat = {name for name in empty if not any(isinstance(v, ast.Dict) and v.values for v, _ in slots[name])}
-    for node in nodes:
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in READERS:
-            only_read |= {id(arg) for arg in node.args}
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("items", "values"):
-            looped = node.func.value  # type: ignore[attr-defined]
-            only_read |= {id(looped)} if getattr(looped, "attr", "") in flat else set()
+    only_read = {id(part) for node in nodes for part in _only_read_in(node, flat)}
     read = (n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
     return empty - {node.attr for node in read if id(node) not in only_read}
+
+
+def _only_read_in(node: ast.AST, flat: set[str]) -> Iterator[ast.expr]:
+    """Yield the parts of `node` that it loops over or asks whether they are empty; `flat` are dicts without lists."""
+    if isinstance(node, ast.For | ast.comprehension):
+        yield node.iter
+    elif isinstance(node, ast.If | ast.IfExp):
+        yield from _operands(node.test)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield from _operands(node.operand)
+    elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        # An empty list before `or` is not the result. Before `and` it is.
+        yield from node.values[:-1]
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in READERS:
+        yield from node.args
+    elif isinstance(node, ast.Attribute) and node.attr in ("items", "values"):
+        yield from [node.value] if getattr(node.value, "attr", "") in flat else []
 
 
 def _operands(test: ast.expr) -> Iterator[ast.expr]:
@@ -111,3 +88,49 @@ def _is_empty(value: ast.expr, scope: Scope) -> bool:
     if isinstance(value, ast.Dict):
         return all(_is_empty(part, scope) for part in value.values)
     return scope.value(value) == ()
+
+
+def never_given(nodes: Sequence[ast.AST]) -> dict[int, dict[str, Any]]:
+    """Return id of a function → parameter → its default, where that says that something is not there.
+
+    Functions that are used in another way than by a call are left out, because others may call them then.
+    """
+    calls: dict[str, list[ast.Call]] = defaultdict(list)
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            calls[_key(node.func)].append(node)
+    called = {id(call.func) for group in calls.values() for call in group}
+    used = {_key(n) for n in nodes if id(n) not in called and isinstance(getattr(n, "ctx", None), ast.Load)}
+    # `getattr` may get a method by its name.
+    used |= METHODS | {f".{n.value}" for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    times = Counter(function.name for function in functions)
+    methods = {id(part) for n in nodes if isinstance(n, ast.ClassDef) for part in n.body}
+    found = {}
+    for function in functions:
+        key = f".{function.name}" if id(function) in methods else function.name
+        # Python itself calls methods such as `__call__`, by no name.
+        if times[function.name] == 1 and calls[key] and key not in used and not function.decorator_list:
+            found[id(function)] = _defaults(function, calls[key], is_method=id(function) in methods)
+    return found
+
+
+def _key(node: ast.AST) -> str:
+    """Return the name that `node` is, with a dot before that of an attribute; empty for other expressions."""
+    return f".{node.attr}" if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _defaults(function: ast.FunctionDef, calls: Sequence[ast.Call], is_method: bool) -> dict[str, Any]:
+    """Return parameter → default of those that none of `calls` gives."""
+    args = function.args
+    places = [a.arg for a in args.args][is_method:]
+    defaults = dict(zip(reversed(places), reversed(args.defaults), strict=False))
+    defaults |= {a.arg: default for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default}
+    # `Class.method(object)` gives the object first, so that one more passes for given.
+    given = {name for call in calls for name in places[: len(call.args)]}
+    given |= {str(keyword.arg) for call in calls for keyword in call.keywords}
+    # A call with `*` or `**` may give any.
+    if "None" in given or any(isinstance(arg, ast.Starred) for call in calls for arg in call.args):
+        return {}
+    constants = {n: d.value for n, d in defaults.items() if isinstance(d, ast.Constant) and n not in given}
+    return {name: value for name, value in constants.items() if value in NOTHING}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,42 +16,6 @@ FOREIGN = {name for kind in (dict, list, set, str, bytes, Path, np.ndarray, Tens
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 DOTTED = re.compile(r"[A-Za-z_][\w.]*( [A-Za-z_][\w.]*)*")  # one or more settings' paths: "data.path seed"
-
-
-@dataclass
-class Uses:
-    """Names and attributes that one top-level statement refers to."""
-
-    names: list[ast.Name] = field(default_factory=list)  # names of the module's namespace, builtins included
-    types: list[ast.Name] = field(default_factory=list)  # the same, in the annotations of functions
-    attributes: set[str] = field(default_factory=set)  # attributes read, keyword arguments, words of dotted strings
-
-
-def uses_of(statement: ast.stmt) -> Uses:
-    """Return what `statement` uses."""
-    reader = _Reader()
-    reader.visit(statement, ())
-    return reader.uses
-
-
-def children(node: ast.AST) -> list[ast.AST]:
-    """Return what `ast.iter_child_nodes` yields but for `ctx`, in half the time."""
-    found: list[ast.AST] = []
-    for name in node._fields:
-        value = None if name == "ctx" else getattr(node, name, None)
-        if isinstance(value, list):
-            found += [part for part in value if isinstance(part, ast.AST)]
-        elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
-
-
-def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield `node` and all `children` below it, in the order of `ast.walk`."""
-    level = [node]
-    while level:
-        yield from level
-        level = [child for parent in level for child in children(parent)]
 
 
 def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
@@ -73,9 +37,9 @@ def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
             found.add(node.name)
         if isinstance(node, Comprehension):
             # The targets belong to the comprehension; a walrus inside it binds in the scope around it.
-            found |= {n.target.id for n in walk(node) if isinstance(n, ast.NamedExpr)}
+            found |= {n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr)}
         else:
-            pending.extend(children(node))
+            pending += ast.iter_child_nodes(node)
     return found
 
 
@@ -84,91 +48,77 @@ def is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def is_simple(node: ast.expr) -> bool:
-    """Tell whether `node` only reads names and attributes, so that it may be evaluated twice, or never."""
-    kinds = ast.Name, ast.Attribute, ast.Constant, ast.Tuple, ast.BoolOp, ast.boolop
-    return all(isinstance(part, kinds) for part in walk(node))
-
-
 def parameters(function: Function) -> list[ast.arg]:
     """Return all parameters of `function`."""
     a = function.args
     return [*a.posonlyargs, *a.args, *a.kwonlyargs, *[arg for arg in (a.vararg, a.kwarg) if arg is not None]]
 
 
-class ClassNames(set[str]):
-    """The names of a class body, which functions and comprehensions in the body do not see."""
+def uses_of(statement: ast.stmt) -> Uses:
+    """Return what `statement` uses."""
+    uses = Uses()
+    uses.visit(statement, set(), set())
+    return uses
 
 
-Scopes = tuple[set[str], ...]  # names bound by the functions around a node, and by the class whose body it stands in
+@dataclass
+class Uses:
+    """Names and attributes that one top-level statement refers to."""
 
+    names: list[ast.Name] = field(default_factory=list)  # names of the module's namespace, builtins included
+    types: list[ast.Name] = field(default_factory=list)  # the same, in the annotations of functions
+    attributes: set[str] = field(default_factory=set)  # attributes read, keyword arguments, words of dotted strings
 
-class _Reader:
-    """A visitor that fills `uses`; it carries the scopes around each node."""
+    def visit(self, node: ast.AST, hidden: set[str], own: set[str]) -> None:
+        """Add what `node` uses. `hidden` are names that the functions around it bind.
 
-    def __init__(self) -> None:
-        self.uses = Uses()
-
-    def visit(self, node: ast.AST, scopes: Scopes) -> None:
+        `own` are those of the class whose body it stands in, which functions and comprehensions in it do not see.
+        """
         if isinstance(node, ast.Name):
-            if not any(node.id in scope for scope in scopes):
-                self.uses.names.append(node)
+            if node.id not in hidden and node.id not in own:
+                self.names.append(node)
         elif isinstance(node, Function):
-            self._function(node, scopes)
+            self._function(node, hidden, own)
         elif isinstance(node, ast.ClassDef):
-            self._class(node, scopes)
+            self._all([*node.decorator_list, *node.bases, *node.keywords], hidden, own)
+            self._all(node.body, hidden, bound_names(node.body))
         elif isinstance(node, Comprehension):
-            self._comprehension(node, scopes)
+            first, targets = node.generators[0], [generator.target for generator in node.generators]
+            # Python evaluates the first iterable outside the comprehension.
+            self.visit(first.iter, hidden, own)
+            inner = [part for part in ast.iter_child_nodes(node) if part is not first]
+            self._all([*first.ifs, *inner], hidden | bound_names(targets), set())
         elif not is_docstring(node):  # words of a docstring would pass for names of settings
             self._attribute(node)
-            self._all(children(node), scopes)
+            self._all(ast.iter_child_nodes(node), hidden, own)
 
-    def _all(self, nodes: Iterable[ast.AST | None], scopes: Scopes) -> None:
+    def _all(self, nodes: Iterable[ast.AST | None], hidden: set[str], own: set[str]) -> None:
         for node in nodes:
             if node is not None:
-                self.visit(node, scopes)
+                self.visit(node, hidden, own)
 
     def _attribute(self, node: ast.AST) -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            self.uses.attributes.add(node.attr)
+            self.attributes.add(node.attr)
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute):
-            self.uses.attributes.add(node.target.attr)
+            self.attributes.add(node.target.attr)
         elif isinstance(node, ast.keyword) and node.arg:
-            self.uses.attributes.add(node.arg)
+            self.attributes.add(node.arg)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and DOTTED.fullmatch(node.value):
             # `getattr` with a computed name reads settings that only a string mentions.
-            self.uses.attributes |= set(re.findall(r"\w+", node.value))
+            self.attributes |= set(re.findall(r"\w+", node.value))
 
-    def _function(self, node: Function, scopes: Scopes) -> None:
+    def _function(self, node: Function, hidden: set[str], own: set[str]) -> None:
         args = parameters(node)
         # Defaults, annotations and decorators are evaluated outside the function.
-        self._all([*node.args.defaults, *node.args.kw_defaults], scopes)
+        self._all([*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", ())], hidden, own)
+        values = len(self.names)
+        self._all([*(a.annotation for a in args), getattr(node, "returns", None)], hidden, own)
+        # Annotations were read like all other names; they are moved, as naming a type makes no object of it.
+        self.types += self.names[values:]
+        del self.names[values:]
         body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
-        if not isinstance(node, ast.Lambda):
-            self._all(node.decorator_list, scopes)
-            values = len(self.uses.names)
-            self._all([*(a.annotation for a in args), node.returns], scopes)
-            # Annotations were read like all other names; they are moved, as naming a type makes no object of it.
-            self.uses.types += self.uses.names[values:]
-            del self.uses.names[values:]
-        own = {a.arg for a in args} | bound_names(body)
+        bound = {a.arg for a in args} | bound_names(body)
         # What a function declares global belongs to the module.
-        own -= {name for part in body for n in walk(part) if isinstance(n, ast.Global) for name in n.names}
-        self._all(body, (*_without_class(scopes), own))
-
-    def _class(self, node: ast.ClassDef, scopes: Scopes) -> None:
-        self._all([*node.decorator_list, *node.bases, *node.keywords], scopes)
-        self._all(node.body, (*_without_class(scopes), ClassNames(bound_names(node.body))))
-
-    def _comprehension(self, node: Comprehension, scopes: Scopes) -> None:
-        targets = {n.id for g in node.generators for n in walk(g.target) if isinstance(n, ast.Name)}
-        inner = (*_without_class(scopes), targets)
-        for i, generator in enumerate(node.generators):
-            # Python evaluates the first iterable outside the comprehension.
-            self.visit(generator.iter, scopes if i == 0 else inner)
-            self._all(generator.ifs, inner)
-        self._all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt], inner)
-
-
-def _without_class(scopes: Scopes) -> Scopes:
-    return tuple(scope for scope in scopes if not isinstance(scope, ClassNames))
+        bound -= {name for part in body for n in ast.walk(part) if isinstance(n, ast.Global) for name in n.names}
+        self._all(body, hidden | bound, set())

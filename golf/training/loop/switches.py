@@ -40,6 +40,8 @@ class Switches:
 
     def later_sets(self) -> list[tuple[str, ...]]:
         """Return every set of names that can be on later in the run, but not at its start."""
+        if not self.names:
+            return []
         # Switches of different techniques are independent, so any may be first; those of one go on in their order.
         firsts = [[names[:n] for n in range(len(names) + 1)] for t in self.selected if (names := t.switch_names())]
         sets = [tuple(itertools.chain(*parts)) for parts in itertools.product(*firsts)]

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from golf.artifact.quant.formats import LARGEST_SCALE, SMALLEST_SCALE, CodedTensor, CodedTensors, Tensors, decode_as
+from golf.artifact.quant.formats import LARGEST_SCALE, SMALLEST_SCALE, CodedTensor, CodedTensors, Tensors, decode
 from golf.artifact.quant.policy import dequantize_as
 from golf.settings.config import Config, QuantConfig, grad_accum_steps, micro_batch_tokens, scored_config, trains_apart
 from golf.training.data.batches import open_loader
@@ -121,7 +121,7 @@ class StoredFloats:
                     # Following a trellis takes long and gives the same for every scale.
                     ones = torch.ones_like(stored)
                     grid = CodedTensor(tensor.data, ones, torch.float32, False, tensor.columns, tensor.states)
-                    self.grids[name] = decode_as(grid, quant).to(device)
+                    self.grids[name] = decode(grid).to(device)
 
     def decoded(self) -> dict[str, Tensor]:
         """Return the weights that the stored values stand for, in the order of the tensors."""

@@ -42,7 +42,8 @@ def build_model(cfg: Config, watch: Callable[[GPT, str], None] | None = None) ->
                 raise GolfError(f"The technique {technique.name} changes its settings in edit_model: use a local name.")
             if watch is not None:
                 watch(model, technique.name)
-    check_slots(model)
+    if cfg.tech:
+        check_slots(model)
     for empty in (p for p in model.parameters() if not p.numel()):
         # Such as the skips of one layer: it gets no gradient, for which DDP would wait.
         empty.requires_grad_(False)

@@ -162,14 +162,10 @@ def across_documents(model: GPT) -> Iterator[None]:
 
 def attend_plainly(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int) -> Tensor:
     """Compute causal attention within pieces without flash attention, in the way that suits the device."""
-    if suits_spans(q):
+    # A graph cannot read the sizes of pieces on the host, and a GPU would be waited for.
+    if q.device.type != "cpu" or torch.compiler.is_compiling():
         return attend_in_spans(q, k, v, starts, longest)
     return attend_one_by_one(attend, q, k, v, starts)
-
-
-def suits_spans(q: Tensor) -> bool:
-    """Tell whether the sizes of pieces cannot be read on the host: a graph cannot do that, and a GPU is waited for."""
-    return q.device.type != "cpu" or torch.compiler.is_compiling()
 
 
 def attend_one_by_one(attend: Attend, q: Tensor, k: Tensor, v: Tensor, starts: Tensor) -> Tensor:

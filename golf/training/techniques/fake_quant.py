@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from golf.artifact.quant.formats import FLOAT_DTYPES, Format, OwnFormat, decode_as, formats_of
+from golf.artifact.quant.formats import FLOAT_DTYPES, Format, OwnFormat, decode, formats_of
 from golf.artifact.quant.policy import storage_of
 from golf.errors import GolfError
 from golf.registry import Variable
@@ -50,7 +50,7 @@ class RoundedWeight:
         if self.switch not in active:
             return weight
         with torch.no_grad():
-            rounded = decode_as(self.form.encode(weight, self.how, self.quant), self.quant)
+            rounded = decode(self.form.encode(weight, self.how, self.quant))
         # Zero in the forward pass, to the bit; the gradient passes as if nothing had been rounded.
         return rounded + (weight - weight.detach())
 

@@ -4,16 +4,18 @@ import ast
 
 import pytest
 
+from golf.submission.script.evaluation import Facts
 from golf.submission.script.flat import Flat, Section
-from golf.submission.script.readable import _section
-from golf.submission.script.texts import shorten_texts
+from golf.submission.script.fold import fold
+from golf.submission.script.readable import _cut, _section
+from golf.submission.script.settings import shorten_comment
 
 LONG = "the file {path} holds other tokens than the tokenizer of this data set makes of the same text"
 
 
-def shortened(source: str, settings: set[str] | None = None) -> Flat:
+def folded(source: str) -> Flat:
     flat = Flat([Section("m", "", ast.parse(source).body)], {})
-    shorten_texts(flat, settings or set())
+    fold(flat, Facts({}, {}))
     return flat
 
 
@@ -31,22 +33,30 @@ def shortened(source: str, settings: set[str] | None = None) -> Flat:
     ],
 )
 def test_long_errors_end_before_their_advice(text: str, kept: str) -> None:
-    (statement,) = shortened(f"def f(path):\n    raise ValueError({text}) from None").statements()
+    (statement,) = folded(f"def f(path):\n    raise ValueError({text}) from None").statements()
     written = ast.unparse(statement)
     assert kept in written and written.endswith(" from None")
     assert ("fetch" in written) == ("fetch" in kept)
 
 
 def test_a_setting_says_what_it_is_behind_its_value() -> None:
-    source = "class Config:\n    order: str = 'a'\n    other: int = 1\nclass Tensors:\n    order: str = 'a'"
-    flat = Flat([Section("m", "", ast.parse(source).body)], {})
-    comments = ["# order of the text; a: as it is |", "# b: shuffled"]
-    config, tensors = list(flat.statements())
-    for part in (config.body[0], tensors.body[0]):  # type: ignore[attr-defined]
-        part.above, part.behind = comments, []
-    shorten_texts(flat, {"Config"})
-    assert config.body[0].above == [] and config.body[0].behind == ["# order of the text"]  # type: ignore[attr-defined]
-    assert tensors.body[0].above == comments  # type: ignore[attr-defined]
+    (setting,) = ast.parse("order: str = 'a'").body
+    setting.above, setting.behind = ["# order of the text; a: as it is |", "# b: shuffled"], []  # type: ignore[attr-defined]
+    shorten_comment(setting)
+    assert setting.above == [] and setting.behind == ["# order of the text"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("one two three", ["one two ", "three"]),
+        ("{one two} three  four", ["{one two} ", "three  ", "four"]),
+        ("one\\n\\ntwo\\n", ["one\\n", "\\n", "two\\n"]),
+        ("a } { b", ["a } { b"]),
+    ],
+)
+def test_long_strings_are_cut_between_words_and_behind_lines(text: str, pieces: list[str]) -> None:
+    assert _cut(text, 8) == pieces and "".join(pieces) == text
 
 
 @pytest.mark.parametrize(("about", "title"), [("", "# a/b.py"), ("First line.\n\nMore.", "# a/b.py: First line.")])

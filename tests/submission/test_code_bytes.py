@@ -9,19 +9,19 @@ from golf.errors import GolfError
 from golf.lab.corpora.own_text import OwnDataset
 from golf.run.identity import variant_id
 from golf.settings.config import Config
-from golf.submission.script import code_bytes as code
-from golf.submission.script.bundle import Bundle
-from golf.submission.script.code_bytes import code_bytes, estimated_code_bytes
+from golf.submission import code_bytes as code
+from golf.submission.code_bytes import code_bytes, estimated_code_bytes
+from golf.submission.script.bundle import Bundle, entries
 from golf.submission.script.modules import Module, read_modules
 from golf.training.techniques.base import Technique
-from tests.support import ROOT, compose, tiny_overrides
+from tests.support import compose, tiny_overrides
 
 
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder of the test's own in which counts are remembered."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    code._code_bytes.cache_clear()
+    code._remembered.cache_clear()
     return tmp_path / "golf" / "code_bytes"
 
 
@@ -31,10 +31,10 @@ def test_code_bytes_are_the_scripts_and_are_remembered(remembered: Path, tiny: O
     exact = compose([*tiny_overrides(tiny), "rules.code_bytes=exact", "tech=[ortho_init,smear]"])
     size = code_bytes(exact)
     assert size == len(Bundle(exact).wrapped)
-    (known,) = (file for file in remembered.iterdir() if "-" not in file.name)
+    (known,) = remembered.iterdir()
     assert known.read_text() == str(size)
     known.write_text("12345")
-    code._code_bytes.cache_clear()
+    code._remembered.cache_clear()
     assert code_bytes(exact) == 12345
     assert code_bytes(dataclasses.replace(exact, seed=99)) == 12345  # one script for all seeds
 
@@ -50,16 +50,15 @@ def test_an_estimate_is_remembered_until_a_file_of_the_package_changes(
         return read_modules(entries)
 
     def again() -> int:
-        code._estimate.cache_clear()
-        code._sources.cache_clear()
+        code._remembered.cache_clear()
         return estimated_code_bytes(tiny_cfg)
 
     monkeypatch.setattr(code, "read_modules", counted)
     size = again()
     assert again() == size and len(read) == 1
     # A damaged entry counts as none.
-    (modules,) = remembered.glob("modules-*")
-    modules.write_text("golf.nowhere")
+    (known,) = remembered.iterdir()
+    known.write_text("nothing")
     assert again() == size and len(read) == 2
     monkeypatch.setattr(code, "source_digest", lambda: "of edited files")
     assert again() == size and len(read) == 3
@@ -86,10 +85,8 @@ def test_a_technique_counts_only_where_it_is_selected(tiny_cfg: Config) -> None:
     assert plain < estimated_code_bytes(dataclasses.replace(tiny_cfg, tech=compose(["tech=[xsa]"]).tech))
 
 
-def test_sizes_are_remembered_by_the_sources_that_a_script_is_cut_from(tiny_cfg: Config) -> None:
-    def holds(cfg: Config, file: str) -> bool:
-        return (ROOT / "golf" / file).read_bytes() in code._sources(code._entries(cfg))
-
+def test_an_estimate_is_of_the_modules_that_a_script_is_cut_from(tiny_cfg: Config) -> None:
     with_xsa = dataclasses.replace(tiny_cfg, tech=compose(["tech=[xsa]"]).tech)
-    assert holds(tiny_cfg, "train_gpt.py") and not holds(tiny_cfg, "lab/sweep/batch.py")
-    assert holds(with_xsa, "training/techniques/xsa.py") and not holds(tiny_cfg, "training/techniques/xsa.py")
+    found = [{module.name for module in read_modules(entries(cfg))} for cfg in (tiny_cfg, with_xsa)]
+    assert found[1] - found[0] == {"golf.training.techniques.xsa"}
+    assert "golf.train_gpt" in found[0] and "golf.lab.sweep.batch" not in found[0]
