@@ -23,14 +23,16 @@ def fold(flat: Flat, facts: Facts) -> None:
     # Code that this pass leaves unreached may change settings: without it, the next pass knows more of them.
     facts = _with_changes(flat, facts)
     defined = [node for node in flat.nodes() if isinstance(node, ast.FunctionDef)]
-    returned = {node.name: ast.unparse(node.returns) for node in defined if node.returns}
+    functions = [node for node in flat.statements() if isinstance(node, ast.FunctionDef)]
+    returned = {node.name: ast.unparse(node.returns) for node in functions if node.returns}
     facts.makers = {name: facts.groups[kind] for name, kind in returned.items() if kind in facts.groups}
     facts.attributes = _groups_held(flat, facts)
     facts.given = never_given(flat.nodes())
     facts.results = {**_results(flat, facts), **facts.results}
     facts.held |= held_by_slots(flat, facts)
     acting = {f.name for f in defined if not all(is_docstring(part) or isinstance(part, ast.Pass) for part in f.body)}
-    tuples = {n.name for n in flat.statements() if "NamedTuple" in map(ast.unparse, getattr(n, "bases", ()))}
+    classes = [node for node in flat.statements() if isinstance(node, ast.ClassDef)]
+    tuples = {node.name for node in classes if "NamedTuple" in map(ast.unparse, node.bases)}
     # A second pass would gain only from functions that the first one reduced to a return; none decides a branch.
     folder = _Folder(facts, tuples | {f.name for f in defined} - acting)
     for statement in flat.statements():
