@@ -19,7 +19,7 @@ INSTALL = $(PYTHON) -m pip --python $(BIN)/python install -q --no-compile
 # Tests start hundreds of processes. Without byte code each of them would compile golf's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run docs test test-slow test-exhaustive test-lowest test-slurm test-gpu mutants lint format clean
+.PHONY: run docs test test-slow test-exhaustive test-lowest test-slurm test-gpu lint format clean
 run: $(VENV)/.installed
 	$(BIN)/python golf/train.py $(ARGS)
 
@@ -55,10 +55,6 @@ test-slurm: $(VENV)/.installed-dev
 
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -m gpu $(ARGS)
-
-mutants: $(VENV)/.installed-dev
-	$(INSTALL) -e ".[mutation]"
-	$(BIN)/python scripts/dev/mutants.py $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

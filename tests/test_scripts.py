@@ -31,7 +31,6 @@ def golf(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("name", "package", "extra"),
     [
         ("dashboard", "wandb_workspaces", "wandb"),
-        ("dev/mutants", "coverage", "mutation"),
         ("dev/build_docs", "mkdocs", "docs"),
     ],
 )
