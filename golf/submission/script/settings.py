@@ -122,7 +122,6 @@ def write_settings(flat: Flat, cfg: Config) -> None:
     names = {type(technique).__name__: name for name, technique in cfg.tech.items()}
     for statement in flat.statements():
         if isinstance(statement, ast.ClassDef) and statement.name in names:
-            # Its techniques are not registered.
             statement.decorator_list = [d for d in statement.decorator_list if "technique(" not in ast.unparse(d)]
             statement.body.insert(0, ast.parse(f"name = {names[statement.name]!r}").body[0])
         if isinstance(statement, ast.ClassDef) and statement.name in of_class:

@@ -59,15 +59,14 @@ def _drop_unnamed_members(flat: Flat, settings: set[str]) -> bool:
     """Drop methods, constants of classes and fields of `settings` that nothing names; tell if any was."""
     named = CALLED_BY_OTHERS.union(*(flat.uses(node).attributes for node in flat.statements()))
     dropped = False
-    for node in flat.statements():
-        if isinstance(node, ast.ClassDef):
-            makers = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
-            idle = [(node.body, part) for part in node.body if _is_unnamed(part, node.name in settings, named)]
-            idle += [(maker.body, part) for maker in makers for part in maker.body if _is_unread(part, named)]
-            for body, part in idle:
-                body[:] = [other for other in body if other is not part] or [ast.Pass()]
-                dropped = True
-                flat.changed(node)
+    for node in (node for node in flat.statements() if isinstance(node, ast.ClassDef)):
+        makers = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        idle = [(node.body, part) for part in node.body if _is_unnamed(part, node.name in settings, named)]
+        idle += [(maker.body, part) for maker in makers for part in maker.body if _is_unread(part, named)]
+        for body, part in idle:
+            body[:] = [other for other in body if other is not part] or [ast.Pass()]
+            dropped = True
+            flat.changed(node)
     return dropped
 
 
