@@ -16,8 +16,8 @@ from golf.words import listed
 
 # A rank executes the core, proofs can make its run void, and the bytes of its script count. An edit of anything else,
 # such as a table or a page, leaves results as they are.
-IN_RUNS = ["*", *(f"{place}/**/*" for place in ("settings", "run", "artifact", "training", "launch"))]
-IN_RUNS += ["lab/proofs/**/*", "submission/script/**/*", "submission/code_bytes.py"]
+FOLDERS_IN_RUNS = ("settings", "run", "artifact", "training", "launch", "lab/proofs", "submission/script")
+IN_RUNS = ("*", "submission/code_bytes.py", *(f"{folder}/**/*" for folder in FOLDERS_IN_RUNS))
 SUFFIXES = (".py", ".yaml", ".csv")
 EARLIER = "an earlier version"  # code of a run whose record has no digest
 THEN = ", then "  # between the digests of a run that was resumed by other code
