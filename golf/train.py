@@ -10,15 +10,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 # Before any other import. A script has golf/ itself on the path, and so finds its neighbour there.
-if __package__:
-    from golf.start import prepare, set_up
-else:
-    from start import prepare, set_up  # type: ignore[no-redef]
 if __name__ == "__main__":
-    prepare(sys.argv[1:])
+    import_module("golf.start" if __package__ else "start").prepare(sys.argv[1:])
 
 # Modules that import torch or scipy are imported where they are used, so that a mistake is answered without them.
 import hydra
@@ -44,6 +41,7 @@ from golf.settings.composition import (
 )
 from golf.settings.mistakes import explain, flags_first
 from golf.settings.usage import DRY_RUN
+from golf.start import set_up
 from golf.training.services import SERVICES
 from golf.words import outlive_readers
 

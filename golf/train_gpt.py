@@ -85,7 +85,6 @@ def main() -> None:
 
 def run() -> None:
     """Train, pack, read back and score, or with EVAL_ONLY=1 only the last two."""
-    # Settings, processes and log.
     cfg = configured(Config(), os.environ)
     find_inputs(cfg)
     set_up_torch(cfg)

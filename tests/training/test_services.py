@@ -5,8 +5,9 @@ import pytest
 from golf.errors import GolfError
 from golf.launch.launcher import train_and_score
 from golf.launch.preflight import check_inputs
-from golf.run.result import OK
+from golf.run.result import CRASHED, OK, read_result
 from golf.run.summary import print_result
+from golf.settings.config import Config
 from golf.training import services
 from golf.training.services import NOT_PROVED, UNKNOWN_CODE, Services, code_bytes
 from tests.support import OwnDataset, compose, tiny_overrides
@@ -50,3 +51,16 @@ def test_what_needs_a_missing_product_is_refused_before_the_run(tiny: OwnDataset
 def test_what_fills_the_cap_takes_no_guess_for_the_code(tiny: OwnDataset) -> None:
     with pytest.raises(GolfError, match="bytes of code are unknown"):
         code_bytes(compose(tiny_overrides(tiny)))
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_script_that_cannot_be_made_ends_the_run_before_its_training(
+    tiny: OwnDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(cfg: Config) -> int:
+        raise GolfError("The export cannot follow this.")
+
+    monkeypatch.setattr(services.SERVICES, "code_bytes", refuse)
+    result, folder = train_and_score(compose(tiny_overrides(tiny)))
+    assert (result.state, result.reason, result.steps) == (CRASHED, "The export cannot follow this.", 0)
+    assert read_result(folder.result) == result and not folder.train_log.exists()

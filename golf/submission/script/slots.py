@@ -121,14 +121,15 @@ def _key(node: ast.AST) -> str:
 
 
 def _defaults(function: ast.FunctionDef, calls: Sequence[ast.Call], is_method: bool) -> dict[str, Any]:
-    """Return parameter → default of those that none of `calls` gives."""
+    """Return parameter → default of those to which none of `calls` gives another value."""
     args = function.args
     places = [a.arg for a in args.args][is_method:]
     defaults = dict(zip(reversed(places), reversed(args.defaults), strict=False))
     defaults |= {a.arg: default for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default}
-    # `Class.method(object)` gives the object first, so that one more passes for given.
-    given = {name for call in calls for name in places[: len(call.args)]}
-    given |= {str(keyword.arg) for call in calls for keyword in call.keywords}
+    # `Class.method(object)` gives the object first, so that all of its places pass for given.
+    pairs = [pair for call in calls for pair in zip(places, call.args, strict=False)]
+    pairs += [(str(keyword.arg), keyword.value) for call in calls for keyword in call.keywords]
+    given = {n for n, v in pairs if is_method or n not in defaults or ast.dump(v) != ast.dump(defaults[n])}
     # A call with `*` or `**` may give any.
     if "None" in given or any(isinstance(arg, ast.Starred) for call in calls for arg in call.args):
         return {}

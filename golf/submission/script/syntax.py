@@ -93,9 +93,8 @@ class Uses:
             self._all(ast.iter_child_nodes(node), hidden, own)
 
     def _all(self, nodes: Iterable[ast.AST | None], hidden: set[str], own: set[str]) -> None:
-        for node in nodes:
-            if node is not None:
-                self.visit(node, hidden, own)
+        for node in filter(None, nodes):
+            self.visit(node, hidden, own)
 
     def _attribute(self, node: ast.AST) -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):

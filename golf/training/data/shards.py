@@ -50,10 +50,8 @@ def open_shard(path: Path) -> np.ndarray:
         )
     tokens = int(header[2])
     if tokens < 0 or size != HEADER_BYTES + tokens * TOKEN_DTYPE.itemsize:
-        raise GolfError(
-            f"{path} should hold {tokens} tokens in {HEADER_BYTES + 2 * tokens} bytes but is {size} bytes long: "
-            "it was cut off or altered; fetch it again."
-        )
+        wanted = f"{tokens} tokens in {HEADER_BYTES + 2 * tokens} bytes"
+        raise GolfError(f"{path} should hold {wanted} but has {size}: it was cut off or altered; fetch it again.")
     # An empty part of a file cannot be mapped.
     if tokens == 0:
         return np.empty(0, dtype=TOKEN_DTYPE)

@@ -34,12 +34,11 @@ class TrainStep:
         # The parallel form of Muon averages the gradients itself.
         self.parallel = None
         if cfg.optim.muon != "parallel" and ranks.world_size > 1:
-            # Every rank computes its buffers itself, so that none has to be sent before a step.
+            # Every rank computes its buffers itself. DDP would wait for gradients of late rows before their switch.
             self.parallel = DistributedDataParallel(
                 model,
                 broadcast_buffers=False,
                 gradient_as_bucket_view=True,
-                # Late rows have no gradient before their switch, and DDP would wait for it.
                 find_unused_parameters=model.has_late_rows,
             )
 

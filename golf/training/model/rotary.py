@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+Length = tuple[int, torch.device, torch.dtype]  # of a sequence, and what its tables are for
+
 
 @dataclass(frozen=True)
 class Rotary:
@@ -23,9 +25,7 @@ class Rotary:
     base: float
     reference_len: int | None = None
     seq_len: int | None = None
-    kept: dict[tuple[int, torch.device, torch.dtype], tuple[Tensor, Tensor]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    kept: dict[Length, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def keep(self, seq_len: int, like: Tensor) -> None:
         """Make the tables for sequences of `seq_len` tokens now, on the device and in the dtype of `like`."""

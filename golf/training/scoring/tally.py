@@ -36,8 +36,7 @@ class Tally:
     def __init__(self, tokens: np.ndarray, target_bytes: np.ndarray, ranks: Ranks, observe: Observe | None = None):
         self.tokens, self.target_bytes, self.ranks = tokens, target_bytes, ranks
         self.observe = observe
-        # A float32 sum over millions of targets would lose the digits in which scores differ, and Apple's GPUs have no
-        # float64.
+        # A float32 sum over millions of targets would lose digits that count, and Apple's GPUs have no float64.
         device = "cpu" if ranks.device.type == "mps" else ranks.device
         self.nats = torch.zeros((), dtype=torch.float64, device=device)
         self.scored = self.bytes = 0
