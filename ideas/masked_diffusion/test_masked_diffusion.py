@@ -422,6 +422,7 @@ def test_two_ranks_train_and_score_as_one_does(tiny: OwnDataset, runs: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_script_is_the_framework(tiny: OwnDataset, tmp_path: Path) -> None:
     cfg = compose(on(tiny))
     found = rehearse(cfg, Bundle(cfg).readable.encode(), Path(sys.executable), tmp_path, steps=4)

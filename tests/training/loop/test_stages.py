@@ -29,7 +29,7 @@ from golf.training.loop.training import train
 from golf.training.loop.warmup import proving_warm_up, warm_up
 from golf.training.model.gpt import GPT
 from golf.training.ranks import ALONE, Ranks
-from tests.support import compose, golf_main, metrics, on_ranks, only_run, parity, refusal, tiny_overrides
+from tests.support import compose, further, golf_main, metrics, on_ranks, only_run, parity, refusal, tiny_overrides
 
 # Ten steps each: step 10 of 30 stands at 0.3333 of the run and step 20 at 0.6667.
 GROWING = "schedule.stages=[{until:0.33,seq_len:64},{until:0.66,seq_len:128,batch_tokens:1536},{}]"
@@ -145,6 +145,7 @@ def test_a_run_reads_as_many_tokens_as_the_plan_says(tiny: OwnDataset, runs: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_graph_is_compiled_while_the_clock_runs(tiny: OwnDataset, runs: Path) -> None:
     late = ["tech=[recurrence]", "tech.recurrence.first=1", "tech.recurrence.last=2", "tech.recurrence.enable_at=0.5"]
     done = golf_main(*tiny_overrides(tiny), SHORT, *late, "launch.compile=full")
@@ -244,7 +245,7 @@ def test_lengths_that_a_compiler_may_fold_are_refused(tiny: OwnDataset, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["full", "blocks"])
+@pytest.mark.parametrize("mode", ["full", further("blocks")])
 def test_compiled_pieces_are_those_of_the_stage(tiny: OwnDataset, mode: str) -> None:
     torch._dynamo.reset()
     documents = ["data.loader=packed", "model.within_documents=true", "eval.documents=true"]
