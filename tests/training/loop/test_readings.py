@@ -89,6 +89,7 @@ def test_a_reading_that_is_no_number_is_named() -> None:
 
 def test_keys_are_edited_before_norm_and_rotary_and_within_documents() -> None:
     shape = ["model.model_dim=32", "model.num_heads=2", "model.num_kv_heads=1", "model.num_layers=2"]
+    shape += ["model.compute_dtype=fp32", "optim.muon_dtype=fp32"]
     within = ["model.within_documents=true", "eval.documents=true", "data.train_seq_len=16"]
     torch.manual_seed(0)
     model: GPT = build_model(compose([*shape, *within]))
