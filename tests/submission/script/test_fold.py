@@ -330,7 +330,7 @@ def test_an_attribute_that_is_set_twice_to_nothing_is_nothing(change: str, is_cu
     ("calls", "is_cut"),
     [
         *(("train(1)", True), ("[train(1), train(x=2)]", True), ("[train(1, None), train(1, listener=None)]", True)),
-        ("[train(1, 0), train(1, listener=False)]", False),
+        ("[train(1, None), train(1, abs)]", False),
         *(("train(1, abs)", False), ("[train(1), train(1, listener=abs)]", False), ("train(*(1, abs))", False)),
         *(("train(1, **{'listener': abs})", False), ("(lambda f: f(1, abs))(train)", False)),
         ("dict(train=train)['train'](1, abs)", False),
