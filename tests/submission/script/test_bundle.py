@@ -64,7 +64,7 @@ def test_a_readable_script_that_fills_the_cap_leaves_room_for_the_packed_one() -
 @pytest.mark.slow
 def test_the_record_of_27_april_does_not_grow_unnoticed() -> None:
     cfg = compose(["experiment=records/2026-04-27_caseops_lqer_9hp", "scale=record", "launch.device=cuda"])
-    assert len(Bundle(cfg).readable.splitlines()) <= 5_420
+    assert len(Bundle(cfg).readable.splitlines()) <= 5_530
 
 
 def test_what_is_not_selected_leaves_no_byte() -> None:
