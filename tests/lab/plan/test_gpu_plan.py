@@ -139,7 +139,7 @@ def test_limits_are_bytes_memory_and_steps_together() -> None:
     assert enough > 0 > too_many
     heavy = dataclasses.replace(plan, gpu=dataclasses.replace(plan.gpu, peak_mib=70_000.0))
     assert Limits(machine).left(heavy)["MiB of memory"] < 0 < min(Limits(machine).left(plan).values())
-    full = dataclasses.replace(plan, headroom=dataclasses.replace(plan.headroom, low=-1.0))
+    full = dataclasses.replace(plan, cap_bytes=0)
     assert Limits(machine).left(full)["bytes under the cap"] < 0
 
 
