@@ -50,10 +50,10 @@ def against_rows(script: Path, cfg: Config, rounds: int) -> list[Row]:
         open_dataset(cfg)
     with timed_steps(script, cfg, "train") as ways:
         seconds = alternate(ways, rounds, torch.device("cpu"), warm_up=1)
-    tokens, dtype = cfg.data.train_batch_tokens, cfg.model.compute_dtype
+    tokens = cfg.data.train_batch_tokens
     flops = flops_per_token(cfg, shapeless_model(cfg)).total * tokens
-    what = f"{cfg.name} compile={cfg.launch.compile} {dtype}"
-    return _rows(seconds, "script", Row("against", what, [], tokens, flops, dtype))
+    what = f"{cfg.name} compile={cfg.launch.compile} {cfg.model.compute_dtype}"
+    return _rows(seconds, "script", Row("against", what, [], tokens, flops))
 
 
 def against_sliding_rows(script: Path, cfg: Config, rounds: int, sequences: int) -> list[Row]:

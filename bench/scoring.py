@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 
-from bench.machine import Machine
 from bench.rounds import alternate, paired_ratio
 from bench.table import Row
 from bench.tokens import random_dataset
@@ -22,7 +21,7 @@ from golf.training.scoring.scorer import Scorer
 STRIDE = 64  # tokens, where the configuration has no sliding window
 
 
-def scoring_rows(cfg: Config, machine: Machine, device: torch.device, rounds: int, sequences: int) -> list[Row]:
+def scoring_rows(cfg: Config, device: torch.device, rounds: int, sequences: int) -> list[Row]:
     """Return rows of the flat and the sliding score in alternating rounds, with random weights and tokens."""
     cfg = with_stride(cfg)
     seq_len, stride = eval_seq_len(cfg), cfg.eval.stride
@@ -32,8 +31,7 @@ def scoring_rows(cfg: Config, machine: Machine, device: torch.device, rounds: in
     for name, step in (("flat", 0), ("sliding", stride)):
         work = flops_per_scored_token(cfg, model, step) * sequences * seq_len
         what = f"{cfg.name} {name} compile={cfg.launch.compile} {cfg.eval.dtype}, T={seq_len}"
-        floor = machine.floor_seconds(cfg.eval.dtype, work)
-        rows.append(Row("score", what, seconds[name], sequences * seq_len, work, cfg.eval.dtype, floor))
+        rows.append(Row("score", what, seconds[name], sequences * seq_len, work))
     ratio = paired_ratio(seconds["sliding"], seconds["flat"])
     note = f"stride {stride}: {ratio:.2f} times flat, of T / stride = {seq_len / stride:.0f}"
     rows[1] = dataclasses.replace(rows[1], note=note)

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from bench.machine import Machine, synchronize
+from bench.machine import synchronize
 from bench.rounds import alternate
 from bench.table import Row
 from bench.tokens import random_dataset
-from bench.work import step_bytes
 from golf.bits import Score
 from golf.lab.plan.flops import flops_per_token
 from golf.run.console import display_for
@@ -34,7 +33,7 @@ UNTIMED_STEPS = 2
 
 
 def step_rows(
-    overrides: list[str], modes: list[str], dtypes: list[str], machine: Machine, device: torch.device, rounds: int
+    overrides: list[str], modes: list[str], dtypes: list[str], device: torch.device, rounds: int
 ) -> list[Row]:
     """Return one row for every compile mode and dtype of the configuration."""
     with contextlib.ExitStack() as stack:
@@ -47,7 +46,7 @@ def step_rows(
         }
         ways = {name: stack.enter_context(stepping(cfg, device)) for name, cfg in configs.items()}
         seconds = alternate(ways, rounds, device, UNTIMED_STEPS)
-    return [_step_row(name, configs[name], own, machine) for name, own in seconds.items()]
+    return [_step_row(name, configs[name], own) for name, own in seconds.items()]
 
 
 @contextlib.contextmanager
@@ -60,12 +59,10 @@ def stepping(cfg: Config, device: torch.device) -> Iterator[Callable[[], object]
         yield lambda: step(loader.next_batch, 1.0, 0.95, ())
 
 
-def _step_row(name: str, cfg: Config, seconds: list[float], machine: Machine) -> Row:
-    model = shapeless_model(cfg)
-    dtype, tokens = cfg.model.compute_dtype, cfg.data.train_batch_tokens
-    flops = flops_per_token(cfg, model).total * tokens
-    floor = machine.floor_seconds(dtype, flops, step_bytes(cfg, model))
-    return Row("step", f"{cfg.name} {name}", seconds, tokens, flops, dtype, floor)
+def _step_row(name: str, cfg: Config, seconds: list[float]) -> Row:
+    tokens = cfg.data.train_batch_tokens
+    flops = flops_per_token(cfg, shapeless_model(cfg)).total * tokens
+    return Row("step", f"{cfg.name} {name}", seconds, tokens, flops)
 
 
 def run_loop(cfg: Config, dataset: Dataset, device: torch.device, steps: int, after_step: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.machine import Machine
 
-COLUMNS = ("part", "what", "ms", "fastest … slowest", "tokens/s", "GFLOP/s", "of peak", "floor ms", "× floor", "")
+COLUMNS = ("part", "what", "ms", "fastest … slowest", "tokens/s", "GFLOP/s", "")
 
 
 @dataclass(frozen=True)
@@ -23,27 +23,21 @@ class Row:
     seconds: list[float]
     tokens: float = 0.0  # tokens of one round, 0 where there are none
     flops: float = 0.0  # floating-point operations of one round, 0 where they are not counted
-    dtype: str = ""  # dtype of the matrix products, whose peak `flops` is compared with
-    floor_seconds: float = 0.0
     note: str = ""
 
     @property
     def median(self) -> float:
         return statistics.median(self.seconds)
 
-    def cells(self, machine: Machine) -> list[str]:
+    def cells(self) -> list[str]:
         """Return the cells for COLUMNS; a cell that does not apply is empty."""
-        rate = self.flops / self.median
         return [
             self.part,
             self.what,
             _number(1000 * self.median),
             f"{_number(1000 * min(self.seconds))} … {_number(1000 * max(self.seconds))}",
             f"{self.tokens / self.median:,.0f}" if self.tokens else "",
-            _number(rate / 1e9) if self.flops else "",
-            f"{rate / machine.matmul_flops[self.dtype]:.1%}" if self.flops else "",
-            _number(1000 * self.floor_seconds) if self.floor_seconds else "",
-            f"{self.median / self.floor_seconds:.2f}" if self.floor_seconds else "",
+            _number(self.flops / self.median / 1e9) if self.flops else "",
             self.note,
         ]
 
@@ -53,19 +47,17 @@ def _number(value: float) -> str:
 
 
 def heading(machine: Machine) -> list[str]:
-    """Return three lines about the machine."""
-    peaks = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in machine.matmul_flops.items())
+    """Return two lines about the machine."""
     versions = ", ".join(f"{name} {machine.packages[name]}" for name in ("torch", "numpy"))
     return [
         f"{machine.kind}, {machine.threads} threads, {versions}, commit {str(machine.git.get('commit', '?'))[:8]}",
-        f"measured here: matrix product {peaks}; memory {machine.bytes_per_second / 1e9:,.1f} GB/s (copy, both ways)",
         f"load before: {machine.load:.1f}" + (", so read the ratios only" if machine.load > 0.5 else ""),
     ]
 
 
 def markdown(machine: Machine, rows: Sequence[Row]) -> str:
     """Return heading and table in Markdown, for a terminal and for docs/benchmarks.md."""
-    table = [list(COLUMNS), ["---"] * len(COLUMNS), *(row.cells(machine) for row in rows)]
+    table = [list(COLUMNS), ["---"] * len(COLUMNS), *(row.cells() for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(COLUMNS))]
     lines = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
     return "\n".join([*heading(machine), "", *(f"| {line} |" for line in lines)])

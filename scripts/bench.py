@@ -1,4 +1,4 @@
-"""How fast this machine is, and golf on it: `python scripts/bench.py [overrides]` prints a table, JSON beside it.
+"""How fast golf is on this machine: `python scripts/bench.py [overrides]` prints a table, JSON beside it.
 
 `--parts` chooses: step (every compile mode and dtype), score (flat, sliding). `--against DIR` runs the public
 train_gpt.py of that folder in turns with golf, on the same data, shape and compile setting. Compared variants take
@@ -16,7 +16,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as golf/train.py; read when 
 
 import torch
 
-from bench.machine import Machine, measure_machine
+from bench.machine import this_machine
 from bench.public import against_rows, against_sliding_rows, public_script
 from bench.scoring import scoring_rows
 from bench.step import step_rows
@@ -29,13 +29,12 @@ from golf.system import tune_allocator
 PARTS = ("step", "score")
 
 
-def rows_of(part: str, overrides: list[str], a: argparse.Namespace, machine: Machine) -> Iterator[Row]:
+def rows_of(part: str, overrides: list[str], a: argparse.Namespace, device: torch.device) -> Iterator[Row]:
     """Yield all rows of one part for one experiment."""
-    device, modes = torch.device(machine.device), a.compile.split(",")
     if part == "step":
-        yield from step_rows(overrides, modes, a.dtypes.split(","), machine, device, a.rounds)
+        yield from step_rows(overrides, a.compile.split(","), a.dtypes.split(","), device, a.rounds)
     elif part == "score":
-        yield from scoring_rows(compose(overrides), machine, device, a.rounds, a.sequences)
+        yield from scoring_rows(compose(overrides), device, a.rounds, a.sequences)
 
 
 def against(script: Path, overrides: list[str], a: argparse.Namespace) -> Iterator[Row]:
@@ -92,11 +91,10 @@ def measure(a: argparse.Namespace) -> None:
     launch = compose(settings[0]).launch
     device = torch.device(launch.device)
     torch.set_num_threads(launch.threads or torch.get_num_threads())
-    dtypes = sorted({*a.dtypes.split(","), "fp32", *(["bf16"] if device.type == "cuda" else [])})
-    machine, rows = measure_machine(device, dtypes, a.rounds), list[Row]()
+    machine, rows = this_machine(device), list[Row]()
     for overrides in settings:
         for part in parts:
-            rows += rows_of(part, overrides, a, machine)
+            rows += rows_of(part, overrides, a, device)
             print(f"measured {part} of {' '.join(overrides)}", file=sys.stderr)
         if script:
             rows += against(script, overrides, a)

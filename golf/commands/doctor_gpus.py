@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golf.commands.diagnosis import NOTE, OK, PROBLEM, Diagnosis, first_line, output_of
-from golf.words import listed
+from golf.words import counted, listed
 
 # The oldest Linux driver of each CUDA major version: CUDA release notes, "CUDA Minor Version Compatibility".
 OLDEST_DRIVER = {"11": (450, 80, 2), "12": (525, 60, 13), "13": (580, 65, 6)}
@@ -132,9 +132,8 @@ def cpu_arithmetic() -> Diagnosis:
     """Report the CPU and whether it multiplies bf16 matrices in hardware."""
     from golf.settings.hardware import cpu_cores, cpu_name, detect
 
-    cores = cpu_cores()
     dtype = "bf16 in hardware" if detect().cpu_bf16 else "bf16 emulated, so CPU runs compute in fp32"
-    return Diagnosis(OK, "CPU", f"{cpu_name()}, {cores} core{'' if cores == 1 else 's'}, {dtype}")
+    return Diagnosis(OK, "CPU", f"{cpu_name()}, {counted(cpu_cores(), 'core')}, {dtype}")
 
 
 def _unusable_because(driver: str, warned: list[str]) -> tuple[str, str]:

@@ -1,7 +1,6 @@
 """Check a GPU machine: numbers, compiling, ranks, steps, one run.
 
     golf gpu-check --report gpu.md
-    golf gpu-check --report gpu.md --against ../parameter-golf    # a checkout with a public train_gpt.py
 
 The checks compare the GPU with the CPU, compile the model to one graph that must not be compiled again, and sum tensors
 over two ranks. Then the step time of `naive_baseline` is measured, eager and compiled, the main job runs for
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -35,8 +33,6 @@ SEND_BACK = (
 )
 # The baseline, parallel Muon, the best public record, late averages, eight layers; in the order of what they tell.
 PRESETS = ("naive_baseline", "pr593_11l", "records/2026-04-27_caseops_lqer_9hp", "gold6_11l", "single_h100_8l")
-# Compile mode and dtype of the comparison with a public script.
-COMPARED = {"cuda": ("full", "bf16"), "cpu": ("off", "fp32")}
 
 
 class Report:
@@ -69,8 +65,6 @@ def main(arguments: list[str]) -> int:
 
     if args.device == "cuda" and not torch.cuda.is_available():
         raise GolfError("no CUDA device is visible; --device cpu tries the command without one.")
-    if args.against and not (args.against / "train_gpt.py").is_file():
-        raise GolfError(f"--against {args.against}: there is no train_gpt.py; check out a public one there.")
     device = torch.device(args.device)
     name = torch.cuda.get_device_name(0) if args.device == "cuda" else "CPU"
     overrides = [*(args.overrides or ["experiment=naive_baseline", "scale=single_gpu"]), f"launch.device={args.device}"]
@@ -93,8 +87,6 @@ def main(arguments: list[str]) -> int:
     status = 0
     if args.train_seconds:
         status = _main_job([*overrides, f"budget.train_seconds={args.train_seconds:g}"], report)
-    if args.against:
-        passed &= _public_script(args.against, overrides, device, report)
     presets = [] if args.presets == "none" else args.presets.split(",")
     if presets:
         # The presets say their own sizes, which a scale and settings from the command line may shrink.
@@ -135,19 +127,6 @@ def _main_job(overrides: list[str], report: Report) -> int:
     report.add("", f"`{' '.join(command)}` ended with status {done.returncode}:", "", "```", done.stdout, "```")
     print(done.stderr, end="")
     return done.returncode
-
-
-def _public_script(folder: Path, overrides: list[str], device: torch.device, report: Report) -> bool:
-    """Report the steps of the public script in `folder` and of golf in turn; tell whether both ran."""
-    mode, dtype = COMPARED[device.type]
-    with tempfile.TemporaryDirectory() as other:
-        options = ["--parts", "none", "--experiments", "none", "--compile", mode, "--dtypes", dtype]
-        options += ["--json", f"{other}/bench.json"]
-        command = [sys.executable, "scripts/bench.py", *options, "--against", str(folder.absolute()), *overrides]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
-    said = done.stdout if done.returncode == 0 else done.stderr
-    report.add("", f"Beside the public script (compile={mode}), status {done.returncode}:", "", said)
-    return done.returncode == 0
 
 
 def _presets(

@@ -48,11 +48,8 @@ def check_kernels(device: torch.device) -> Iterator[tuple[str, bool, str]]:
         for how, expected in exact.items():
             what, half = f"attention={backend}{how}", [t.to(device, torch.bfloat16) for t in inputs]
             try:
-                found = (
-                    (_by_document(backend, half) if how else kernel(ModelConfig(attention=backend))(*half))
-                    .double()
-                    .cpu()
-                )
+                found = _by_document(backend, half) if how else kernel(ModelConfig(attention=backend))(*half)
+                found = found.double().cpu()
             # Libraries refuse a device or a shape by any error. Torch's own kernel has to run.
             except Exception as error:
                 yield what, backend in FLASH_MODULES, f"cannot be used: {one_line(error)}"

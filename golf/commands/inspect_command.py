@@ -44,11 +44,11 @@ def main(arguments: list[str]) -> int:
     else:
         from golf.lab.report.table import render
 
-        print(render(_table(inspection, args.classes), "text"), end="")
+        print(render(_table(inspection), "text"), end="")
     return 0
 
 
-def _table(inspection: Inspection, classes_only: bool) -> Table:
+def _table(inspection: Inspection) -> Table:
     """Return the table of tensors and classes, whose narrow forms keep bytes and bits."""
     from golf.lab.artifacts.inspection import totals_by_class
     from golf.lab.report.table import Column, Table
@@ -64,7 +64,7 @@ def _table(inspection: Inspection, classes_only: bool) -> Table:
         Column("coded_bytes", "coded bytes", "{:,.0f}".format),
         Column("error", "error", "{:.3g}".format, spare=6),
     )
-    tensors, classes = () if classes_only else inspection.tensors, totals_by_class(inspection.tensors)
+    tensors, classes = inspection.tensors, totals_by_class(inspection.tensors)
     over = inspection.file_bytes / max(inspection.entropy_bytes, 1) - 1
     entropy = f"order-0 entropy {inspection.entropy_bytes:,.0f} bytes; the file is {over:+.2%} from it"
     title = f"{inspection.layout}, {inspection.file_bytes:,} bytes"

@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     with assumed(machine.hardware() if machine else None):
         overrides, solved = overrides_on(machine, args.overrides), []
         if args.solve:
-            limits = Limits(args.margin, machine, args.min_steps)
+            limits = Limits(machine, args.min_steps)
             solved = [solve(overrides, args.solve, history, limits=limits, multiple_of=args.multiple_of)]
         cfg = compose([*overrides, *solved])
         step_time = _probed(cfg) if args.on == HERE else None
@@ -75,11 +75,11 @@ def refuse_senseless(args: argparse.Namespace) -> None:
     """Raise `GolfError` for options with values that mean nothing, and for those of --solve without it."""
     if args.usd_per_hour is not None and not 0 < args.usd_per_hour < math.inf:
         raise GolfError(f"--usd-per-hour {args.usd_per_hour:g} is no price: write dollars above zero.")
-    least = {"--multiple-of": (args.multiple_of, 1), "--min-steps": (args.min_steps, 0), "--margin": (args.margin, 0)}
+    least = {"--multiple-of": (args.multiple_of, 1), "--min-steps": (args.min_steps, 0)}
     for option, (value, limit) in least.items():
-        if value is not None and value < limit:
+        if value < limit:
             raise GolfError(f"{option} {value} has to be at least {limit}.")
-    limits = {"--margin": args.margin is not None, "--min-steps": args.min_steps, "--multiple-of": args.multiple_of > 1}
+    limits = {"--min-steps": args.min_steps, "--multiple-of": args.multiple_of > 1}
     if not args.solve and any(limits.values()):
         given = listed([option for option, is_given in limits.items() if is_given])
         raise GolfError(f"{given}: for --solve only, and no setting is named. Add --solve model.mlp_hidden, say.")

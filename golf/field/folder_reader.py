@@ -159,13 +159,12 @@ def _add_log(into: ForeignFolder, path: Path, folder: Path) -> None:
 def _run_of_log(log: ReadLog, index: int, folder_name: str, file: str) -> ForeignRun:
     """Return run `index` of a log, counted from 1. The last run has the file's name: it is the one that was scored."""
     logged, count = log.runs[index - 1], len(log.runs)
-    run = foreign_run(logged, "", file)
-    run.is_last_in_file = index == count
     stem = file
     for ending in (ENDING, *LOG_ENDINGS):
         stem = stem.removesuffix(ending) if ending else stem
     suffix = f"#{index}" if index < count else ""
-    run.name = f"{folder_name}/{stem}{suffix}"
+    run = foreign_run(logged, f"{folder_name}/{stem}{suffix}", file)
+    run.is_last_in_file = index == count
     run.variant = _variant(folder_name, _without_seed(stem, run.count("seed")) + suffix)
     if count > 1:
         run.faults.append(f"run {index} of {count} in one file, from line {logged.first_line} on")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -39,7 +39,7 @@ class Order:
     is_wrapped: bool = False  # minify and compress the script
 
 
-def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callable[[str], None] = print) -> Rehearsal:
+def export(runs: Sequence[SubmittedRun], order: Order, target: Path) -> Rehearsal:
     """Write the record folder `target` for `runs` and return the rehearsal of its script.
 
     Raises `GolfError` with all problems of the runs, or with the first difference between script and framework.
@@ -57,10 +57,10 @@ def export(runs: Sequence[SubmittedRun], order: Order, target: Path, say: Callab
     if reasons := problems(runs, script_bytes, order.seeds_wanted):
         raise GolfError("This is no submission yet:\n" + "\n".join(f"  - {problem}" for problem in reasons))
     packages = requirements(bundle)
-    say(f"train_gpt.py: {script_bytes:,} bytes, needs {', '.join(packages)}; training it beside the framework")
+    print(f"train_gpt.py: {script_bytes:,} bytes, needs {', '.join(packages)}; training it beside the framework")
     with tempfile.TemporaryDirectory(prefix="golf-rehearsal-") as name:
         rehearsal = rehearse(cfg, script, clean_environment(Path(name) / "environment", packages), Path(name))
-    say(f"the same {rehearsal.losses} losses and scores, the same {rehearsal.artifact_bytes:,} bytes of artifact")
+    print(f"the same {rehearsal.losses} losses and scores, the same {rehearsal.artifact_bytes:,} bytes of artifact")
     with new_folder(target) as folder:
         _write(folder, runs, order, bundle, script, packages, rehearsal)
     return rehearsal

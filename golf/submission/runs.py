@@ -17,10 +17,11 @@ from golf.lab.report.rows import row_of
 from golf.lab.report.store import run_folders
 from golf.lab.report.variants import Variant
 from golf.run.code import THEN, code_of
+from golf.run.environment import kind_of
 from golf.run.folder import RunFolder
 from golf.run.result import Result, read_result
 from golf.settings.config import Config
-from golf.words import counted, listed
+from golf.words import listed
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,7 @@ class SubmittedRun:
     @property
     def hardware(self) -> str:
         """Return the machine as submission.json names it."""
-        e = self.environment
-        return f"{e['gpus']}x {e['gpu']}" if e.get("gpus") else f"{e['cpu']}, {counted(e['cpu_cores'], 'core')}"
+        return kind_of(self.environment).replace("×", "x")
 
 
 def gather(paths: Sequence[Path]) -> list[SubmittedRun]:

@@ -27,14 +27,12 @@ Left = dict[str, float]  # unit of a limit → what is left, negative if it is b
 class Limits:
     """Limits of a solved value: bytes, and on a machine its memory and a number of steps in the time."""
 
-    margin_bytes: int | None = None
     machine: Machine | None = None
     min_steps: int = 0
 
     def left(self, plan: Plan) -> Left:
         """Return what `plan` leaves under each limit."""
-        margin = self.margin_bytes
-        left = {"bytes under the cap": plan.headroom.low if margin is None else plan.headroom.expected - margin}
+        left = {"bytes under the cap": plan.headroom.low}
         if plan.gpu is not None:
             left["MiB of memory"] = plan.gpu.memory_left_mib
         if plan.steps is not None and self.min_steps:
@@ -50,11 +48,11 @@ def solve(
     limits: Limits | None = None,
     multiple_of: int = 1,
 ) -> str:
-    """Return the override of `key` with the largest file that still fits: artifact + code ≤ cap - margin.
+    """Return the override of `key` with the largest file that still fits: artifact + code ≤ cap.
 
-    Nothing is pruned. Without a margin the upper end of the prediction's interval has to fit, with one the expected
-    value. On a machine of `limits` memory and steps have to do, too. A whole number is a multiple of `multiple_of`, and
-    a width by itself of two channels for each head.
+    Nothing is pruned, and the upper end of the prediction's interval has to fit. On a machine of `limits` memory and
+    steps have to do, too. A whole number is a multiple of `multiple_of`, and a width by itself of two channels for each
+    head.
     Raises `GolfError` if `key` is not a number, changes nothing that is limited, or if nothing or everything fits.
     """
     limits = limits or Limits()

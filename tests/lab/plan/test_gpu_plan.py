@@ -135,11 +135,12 @@ def test_limits_are_bytes_memory_and_steps_together() -> None:
         plan = make_plan(cfg, [], code=0, machine=machine)
     assert plan.gpu is not None and plan.steps is not None
     steps = round(plan.steps.expected)
-    enough, too_many = (Limits(0, machine, wanted).left(plan)["steps"] for wanted in (steps - 1, steps + 2))
+    enough, too_many = (Limits(machine, wanted).left(plan)["steps"] for wanted in (steps - 1, steps + 2))
     assert enough > 0 > too_many
     heavy = dataclasses.replace(plan, gpu=dataclasses.replace(plan.gpu, peak_mib=70_000.0))
-    assert Limits(0, machine).left(heavy)["MiB of memory"] < 0 < min(Limits(0, machine).left(plan).values())
-    assert Limits(cfg.budget.artifact_bytes, machine).left(plan)["bytes under the cap"] < 0
+    assert Limits(machine).left(heavy)["MiB of memory"] < 0 < min(Limits(machine).left(plan).values())
+    full = dataclasses.replace(plan, cap_bytes=0)
+    assert Limits(machine).left(full)["bytes under the cap"] < 0
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_the_command_and_its_mistakes(runs: object) -> None:
         (["--on=8xh100", "--usd-per-hour=nan"], "--usd-per-hour nan is no price"),
         (["--on=8xh100", "--min-steps=5"], "--min-steps: for --solve only"),
         (["--solve=model.mlp_hidden", "--multiple-of=0"], "--multiple-of 0 has to be at least 1"),
-        (["--margin=5", "--multiple-of=8"], "--margin, --multiple-of: for --solve only"),
+        (["--multiple-of=8"], "--multiple-of: for --solve only"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: list[str], sentence: str) -> None:

@@ -72,7 +72,7 @@ def test_a_model_of_one_layer_is_planned_and_runs(tiny: OwnDataset, runs: Path) 
     "command, sentence",
     [
         (["plan", "model=12l"], "model=12l does not exist"),
-        (["plan", "scale=laptop", "model=4l", "--solve", "optim.matrix_lr", "--margin", "0"], "fits everywhere"),
+        (["plan", "scale=laptop", "model=4l", "--solve", "optim.matrix_lr"], "fits everywhere"),
         (["plan", "scale=laptop", "--solve", "model.name"], "not a number above zero"),
         (["inspect", "README.md"], "is not an intact artifact"),
         (["inspect", "README.md", "--weights", "nowhere.pt"], "nowhere.pt does not exist"),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from golf.errors import GolfError
 from golf.lab.plan.plan import make_plan
-from golf.lab.plan.solve import Limits, _fitting, solve
+from golf.lab.plan.solve import _fitting, solve
 from tests.support import compose
 
 SMALL = ["scale=laptop", "model=4l", "quant.scale_floor=eps", "model.model_dim=64", "rules.code_bytes=estimate"]
@@ -51,13 +51,13 @@ def test_settings_without_a_solution_say_so(left: object, sentence: str) -> None
 
 @pytest.mark.slow
 def test_the_largest_mlp_under_the_cap() -> None:
-    free = make_plan(compose([*SMALL, "model.mlp_hidden=150"]), []).headroom.expected
+    free = make_plan(compose([*SMALL, "model.mlp_hidden=150"]), []).headroom.low
     overrides = [*SMALL, f"budget.artifact_bytes={1_000_000 - round(free)}"]
-    override = solve(overrides, "model.mlp_hidden", [], limits=Limits(0), multiple_of=5)
+    override = solve(overrides, "model.mlp_hidden", [], multiple_of=5)
     assert override in ("model.mlp_hidden=145", "model.mlp_hidden=150", "model.mlp_hidden=155")
-    assert make_plan(compose([*overrides, override]), []).headroom.expected >= 0
+    assert make_plan(compose([*overrides, override]), []).headroom.low >= 0
     hidden = int(override.rpartition("=")[2])
-    assert make_plan(compose([*overrides, f"model.mlp_hidden={hidden + 5}"]), []).headroom.expected < 0
+    assert make_plan(compose([*overrides, f"model.mlp_hidden={hidden + 5}"]), []).headroom.low < 0
 
 
 @pytest.mark.parametrize("key", ["model.name", "quant.codec_levle", "model.tie_embeddings", "schedule.min_lr"])
@@ -68,7 +68,7 @@ def test_only_numbers_above_zero_can_be_solved_for(key: str) -> None:
 
 def test_a_width_is_solved_in_whole_heads() -> None:
     overrides = [*SMALL, "budget.artifact_bytes=200000"]
-    width = int(solve(overrides, "model.model_dim", [], limits=Limits(0)).rpartition("=")[2])
+    width = int(solve(overrides, "model.model_dim", []).rpartition("=")[2])
     assert width % (2 * compose(overrides).model.num_heads) == 0 and 8 <= width <= 512
 
 
