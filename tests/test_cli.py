@@ -353,6 +353,16 @@ def test_help_answers_what_people_type(words: list[str], said: str) -> None:
     assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+def test_the_installed_command_submits_from_any_folder(tiny: OwnDataset, tmp_path: Path) -> None:
+    """Hydra finds golf's plugins along the path, on which a process of pytest has the checkout."""
+    command = [str(Path(sys.executable).parent / "golf"), "submit", "cluster=local", *tiny_overrides(tiny), "seed=1,2"]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    variables["GOLF_RUNS"] = str(tmp_path)
+    done = subprocess.run([*command, "--dry-run"], cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0 and "2 to submit" in done.stdout, done.stdout + done.stderr
+
+
 def test_submitting_without_slurm_is_one_sentence_and_leaves_no_sweep(
     tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,8 @@ def main(arguments: list[str]) -> int:
         server = BoardServer((args.host, args.port), board, token)
     except (OSError, OverflowError) as error:
         raise GolfError(f"{args.host}:{args.port} cannot be served ({error}): try another --host or --port.") from error
-    print(f"{root} is shown at {server.url} until Ctrl-C.", flush=True)
+    there = "" if root.is_dir() else ", which has no run yet,"
+    print(f"{root}{there} is shown at {server.url} until Ctrl-C.", flush=True)
     with server:
         server.serve_forever()
     return 0

@@ -21,7 +21,11 @@ def main(arguments: list[str]) -> int:
     if {"-h", "--help"} & set(arguments) or all(a.startswith("-") for a in arguments):
         # This prints the help, or that overrides are missing, and exits.
         CommandParser("submit", __doc__).parse_args(arguments)
-    from golf import train  # also makes hydra_plugins/ importable
+    from golf.start import set_up
+
+    # It makes hydra_plugins/ importable.
+    set_up()
+    from golf import train
     from golf.lab.cluster.hardware import cluster_hardware
     from golf.settings.hardware import assumed
     from golf.settings.usage import DRY_RUN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.metadata
 import json
@@ -70,12 +69,6 @@ def kind_of(record: Mapping[str, Any]) -> str:
 def host_name() -> str:
     """Return the name of this machine, in a job of Slurm that of its node."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-
-
-@functools.cache
-def source_digest() -> str:
-    """Return a hash of the package's source files, twelve hex digits."""
-    return digest_of_files([ROOT / "golf"])
 
 
 def digest_of_files(places: Iterable[Path]) -> str:

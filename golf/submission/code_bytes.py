@@ -17,7 +17,7 @@ from golf.errors import GolfError
 from golf.files import write_atomic
 from golf.idea_folders import idea_of
 from golf.paths import user_cache
-from golf.run.environment import source_digest
+from golf.run.code import own_code
 from golf.settings.config import Config, from_dict, to_dict
 from golf.submission.script.bundle import Bundle, entries
 from golf.submission.script.modules import PACKAGE, read_modules, source_of
@@ -48,7 +48,7 @@ def estimated_code_bytes(cfg: Config) -> int:
 @functools.cache
 def _remembered(count: Callable[..., int], *decisive: str) -> int:
     """Return `count(*decisive)` from the user's cache, made and written there if it is missing or damaged."""
-    tools = source_digest(), version("python-minifier"), sys.version
+    tools = own_code(), version("python-minifier"), sys.version
     name = hashlib.sha256("\0".join([count.__name__, *decisive, *tools]).encode()).hexdigest()[:24]
     known = user_cache() / "code_bytes" / name
     with contextlib.suppress(OSError, ValueError):

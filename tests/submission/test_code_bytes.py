@@ -60,7 +60,7 @@ def test_an_estimate_is_remembered_until_a_file_of_the_package_changes(
     (known,) = remembered.iterdir()
     known.write_text("nothing")
     assert again() == size and len(read) == 2
-    monkeypatch.setattr(code, "source_digest", lambda: "of edited files")
+    monkeypatch.setattr(code, "own_code", lambda: "of edited files")
     assert again() == size and len(read) == 3
 
 

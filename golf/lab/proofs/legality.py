@@ -100,7 +100,8 @@ def find_breaches(
         # Turned round, so that NaN is a breach, too.
         if not abs(total - 1.0) <= rounding:
             fault = "they are not normalised, or know the target"
-            breaches.append(f"the probabilities of target {t} sum to {total:.6g}: {fault}")
+            said = f"1 {total - 1.0:+.1g}" if abs(total - 1.0) <= 1e-5 else f"{total:.6g}"
+            breaches.append(f"the probabilities of target {t} sum to {said}: {fault}")
     return breaches
 
 

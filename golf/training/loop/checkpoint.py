@@ -24,7 +24,7 @@ from torch import Tensor
 from golf.errors import GolfError
 from golf.files import sync_folder, write_atomic, write_json
 from golf.idea_folders import ideas
-from golf.run.environment import source_digest
+from golf.run.code import own_code
 from golf.run.folder import RunFolder
 from golf.settings.config import Config
 from golf.training.loop.state import TrainState
@@ -58,7 +58,7 @@ def checkpoint_seconds(cfg: Config) -> float:
 def code_of(cfg: Config) -> str:
     """Return a digest of the code of golf and of the selected ideas, and how it is compiled: other code, other bits."""
     digests = [ideas()[name].digest() for name in cfg.tech if name in ideas()]
-    return " ".join([source_digest(), *digests, f"compile={cfg.launch.compile}"])
+    return " ".join([own_code(), *digests, f"compile={cfg.launch.compile}"])
 
 
 class Checkpoints:

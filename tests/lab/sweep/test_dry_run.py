@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
 from golf.lab.cluster import submit
 from golf.lab.corpora.own_text import OwnDataset
@@ -51,9 +52,9 @@ def test_a_single_run_shows_its_plan_alone(tiny: OwnDataset, runs: Path) -> None
 
 
 def counting(function: Callable[..., object], calls: list[object]) -> Callable[..., object]:
-    def count(*args: object) -> object:
+    def count(*args: object, **named: object) -> object:
         calls.append(args)
-        return function(*args)
+        return function(*args, **named)
 
     return count
 
@@ -79,3 +80,15 @@ def test_a_setting_that_follows_the_seed_is_composed_for_each_seed(tiny: OwnData
     write_run(runs, compose([*tiny_overrides(tiny), "data.loader_seed=2"]), 1.2, 2)
     done = golf_main("-m", *tiny_overrides(tiny), "seed=1,2", "data.loader_seed=${seed}", "--dry-run")
     assert done.returncode == 0 and "2 jobs: 1 to run, 1 finished before" in done.stdout, done
+
+
+def test_ranges_are_those_that_people_write_and_thousands_of_jobs_are_composed_once(
+    tiny: OwnDataset, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hydra's own sweeper makes 0.30000000000000004 and 0.4 of it, and composes each job for a trial."""
+    done = golf_main("-m", *tiny_overrides(tiny), "optim.matrix_lr=range(0.1,0.4,0.1)", "--dry-run")
+    assert "3 jobs: 3 to run" in done.stdout, done
+    calls: list[object] = []
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counting(ConfigLoaderImpl.load_sweep_config, calls))
+    done = golf_main("-m", *tiny_overrides(tiny), "seed=range(1,2501)", "--dry-run")
+    assert done.returncode == 0 and "2,500 runs" in done.stdout and len(calls) <= 2, (len(calls), done)

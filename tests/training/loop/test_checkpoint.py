@@ -251,7 +251,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence_and_other_code_is_noted(
     compiled.launch.compile = "full"
     other = Checkpoints(compiled, folder, state, "data")
     assert other.load().step == 3 and other.is_of_other_code
-    monkeypatch.setattr("golf.training.loop.checkpoint.source_digest", lambda: "0123456789ab")
+    monkeypatch.setattr("golf.training.loop.checkpoint.own_code", lambda: "0123456789ab")
     edited = Checkpoints(cfg, folder, state, "data")
     assert edited.load().step == 3 and edited.is_of_other_code
     latest.write_text(json.dumps({key: value for key, value in saved.items() if key not in ("data", "code")}))
