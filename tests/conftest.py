@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,10 @@ import torch
 import yaml
 from hydra.core.config_store import ConfigStore
 
+from golf.idea_folders import VARIABLE
 from golf.lab.corpora.own_text import OwnDataset, Recipe, make_dataset
 from golf.registry import TECHNIQUE_TYPES, technique_types
+from golf.settings import composition
 from golf.settings.config import Config
 from tests.support import FinishedRun, compose, finished_overrides, golf_main, make_text, only_run, tiny_overrides
 
@@ -75,6 +78,25 @@ def registry() -> Iterator[None]:
     yield
     TECHNIQUE_TYPES.clear()
     TECHNIQUE_TYPES.update(before)
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget what a test registers: techniques, schemas, modules and folders."""
+    monkeypatch.setenv(VARIABLE, "")
+    composition.register_techniques()
+    techniques, modules = dict(technique_types()), set(sys.modules)
+    options = ConfigStore.instance().repo["tech"]
+    before = dict(options)
+    yield
+    TECHNIQUE_TYPES.clear()
+    TECHNIQUE_TYPES.update(techniques)
+    options.clear()
+    options.update(before)
+    for name in set(composition._registered) - set(techniques):
+        del composition._registered[name]
+    for name in [name for name in sys.modules if name not in modules and name.split(".")[0] == "ideas"]:
+        del sys.modules[name]
 
 
 @pytest.fixture

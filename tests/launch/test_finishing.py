@@ -191,6 +191,7 @@ class Unused(Technique):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forgotten")
 def test_a_parameter_without_gradient_is_named_by_several_ranks(tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
     idea = tmp_path / "ideas/unused/unused.py"
     idea.parent.mkdir(parents=True)

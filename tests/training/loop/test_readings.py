@@ -57,6 +57,7 @@ def ideas(tmp_path: Path) -> Path:
     return tmp_path / "ideas"
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_readings_of_a_run_are_in_metrics_curves_board_and_tracker(ideas: Path, tiny: OwnDataset, runs: Path) -> None:
     small = [*tiny_overrides(tiny), "tech=[telling]", f"ideas={ideas}", "launch.train_log_every=2"]
     done = golf_main(*small)
