@@ -73,4 +73,4 @@ def test_two_ranks_train_as_one_does(experiment: str, tiny: OwnDataset, runs: Pa
     )
     # Of whole tensors: near a threshold of the network, single weights follow the processor's order of sums.
     for name, tensor in one.items():
-        assert (two[name].float() - tensor.float()).norm() <= 1e-4 * tensor.float().norm() + 1e-6, name
+        assert (two[name].float() - tensor.float()).norm() <= 1e-3 * tensor.float().norm() + 1e-6, name
