@@ -125,16 +125,22 @@ def test_every_moment(case: str, dtype: str, tiny: OwnDataset, tmp_path: Path) -
     killed_in_turn([*tiny_overrides(tiny), *CASES[case], *DTYPES[dtype]], tmp_path, share)
 
 
-TWO_RANKS = {"gptq, swa": FP32, "tuned": BF16}
+TWO_RANKS = {
+    "gptq, swa": FP32,
+    "tuned": BF16,
+    "ternary, ttt": FP32,
+    "own text, lawa": BF16,
+    "trellis, late switch": FP32,
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["gptq, swa", further("tuned")])
+@pytest.mark.parametrize("case", ["gptq, swa", *(further(case) for case in TWO_RANKS if case != "gptq, swa")])
 def test_every_moment_of_two_ranks(case: str, tiny: OwnDataset, tmp_path: Path) -> None:
-    """The cases share two thirds of the moments; on disk those after an fsync and before a rename are the same."""
+    """Each case has a third of the moments; on disk those after an fsync and before a rename are the same."""
     distinct = [m for m in (*TRAINING, *TRAINED, *PACKING) if not m.endswith("fsync after") or m in TRAINED]
     distinct.remove("seed fsync before")
-    share = distinct[list(TWO_RANKS).index(case) :: 3]
+    share = distinct[list(TWO_RANKS).index(case) % 3 :: 3]
     killed_in_turn([*tiny_overrides(tiny), *CASES[case], *TWO_RANKS[case], "launch.nproc=2"], tmp_path, share, ranks=2)
 
 
