@@ -1,4 +1,4 @@
-"""What the process of `golf/train.py` does before it imports anything else: paths, threads, Ctrl-C, `--help`."""
+"""Preparation of the process of `golf/train.py` before any other import: paths, threads, Ctrl-C, `--help`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scientist does with runs: sweeps, tables and verdicts, plans, proofs, mirrors. The core runs without it.
+"""Sweeps, tables and verdicts, plans, proofs and mirrors of runs. The core runs without them.
 
 Lowest first: `artifacts`, `corpora`, `proofs`, `report`, `plan`, `track`, `sweep`, `cluster`.
 """

@@ -1,4 +1,4 @@
-"""What a program never fills: attributes that hold one value or an empty list, parameters that no call gives."""
+"""Find what a program never fills: attributes with one value or an empty list, parameters that no call gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run keeps beside what it computes: its log, its artifact, and whatever another start or a reader will need."""
+"""Keeper of a run: it writes the log, the artifact, and what another start or a reader of the run needs."""
 
 from __future__ import annotations
 
