@@ -22,7 +22,8 @@ from bench.scoring import scoring_rows
 from bench.step import step_rows
 from bench.table import Row, as_json, markdown
 from golf.errors import GolfError
-from golf.settings.composition import COMPOSITION_ERRORS, compose, explain
+from golf.exits import exit_status
+from golf.settings.composition import compose
 from golf.settings.hardware import detect
 from golf.system import tune_allocator
 
@@ -54,18 +55,14 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="as for golf/train.py")
     parser.add_argument("--parts", default=",".join(PARTS), help="step,score (default: both), or none")
-    parser.add_argument(
-        "--experiments", default="naive_baseline,gold6_11l", help="presets, or none for overrides alone"
-    )
+    parser.add_argument("--experiments", default="naive_baseline,gold6_11l", help="presets, or none: overrides alone")
     parser.add_argument("--compile", default="off,full", help="launch.compile to try (default: off,full)")
     parser.add_argument("--dtypes", default=native, help=f"model.compute_dtype to try (default here: {native})")
     parser.add_argument("--rounds", type=int, default=7, help="of measurements, each thing once (default: 7)")
     parser.add_argument("--sequences", type=int, default=128, help="of T tokens, scored each time (default: 128)")
     parser.add_argument("--against", type=Path, metavar="DIR", help="folder with a public train_gpt.py")
     parser.add_argument("--allocator", choices=("golf", "glibc"), default="golf", help="glibc: leave it as it is")
-    parser.add_argument(
-        "--json", type=Path, default=Path("bench.json"), help="where all figures go (default: bench.json)"
-    )
+    parser.add_argument("--json", type=Path, default=Path("bench.json"), help="all figures (default: bench.json)")
     return parser.parse_intermixed_args()
 
 
@@ -104,19 +101,13 @@ def measure(a: argparse.Namespace) -> None:
 
 
 def main() -> int:
+    """Measure what the command line asks for; returns 0."""
     a = options()
     if a.allocator == "golf":
         tune_allocator()
-    try:
-        measure(a)
-    except GolfError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except COMPOSITION_ERRORS as error:
-        print(f"error: {explain(error)}", file=sys.stderr)
-        return 2
+    measure(a)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

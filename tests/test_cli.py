@@ -1,4 +1,4 @@
-"""The command `golf`: its list, its mistakes, its scripts, and completion in a real shell."""
+"""The command `golf`: its list, its mistakes and its scripts."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import errno
 import importlib
 import io
 import os
-import pty
 import re
-import select
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from golf.challenge import SEEDS_WANTED
 from golf.commands import cli, parsing
-from golf.commands.completion_command import candidates
 from golf.commands.idea_new_command import TEMPLATES
 from golf.errors import GolfError
 from golf.lab.corpora.own_text import OwnDataset
@@ -220,98 +215,6 @@ def test_it_runs_as_a_module_from_any_folder(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0 and "optim.matrix_lr=0.06" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("da", ["data"]),
-        ("data ", ["get", "tokenize"]),
-        ("train model=1", ["model=11l"]),
-        ("train model=4l,9", ["model=4l,9l"]),
-        ("train tech=[bigram,sw", ["tech=[bigram,swa", "tech=[bigram,swiglu"]),
-        ("train +swe", ["+sweep="]),
-        ("train experiment=negative/tt", ["experiment=negative/ttt_sgd"]),
-        ("train optim.matr", ["optim.matrix_lr="]),
-        ("train opt", ["optim.", "optim="]),
-        ("plan quant.gptq.d", ["quant.gptq.damping=", "quant.gptq.drift="]),
-        ("train --mu", ["--multirun"]),
-        ("submit --", ["--dry-run", "--help"]),
-        ("bench scale=l", ["scale=laptop"]),
-        ("report --ru", ["--rules"]),
-        ("report lr --rules st", ["strict"]),
-        ("report lr --format m", ["markdown"]),
-        ("report l", ["lower_lr-0"]),
-        ("status ", ["lower_lr-0"]),
-        ("why 9l-", ["9l-int8-01234567"]),
-        ("audit REA", []),
-        ("quant-gap RUN int5_", ["int5_int8", "int5_mlp"]),
-        ("nothing ", []),
-    ],
-)
-def test_the_tab_key_offers(typed: str, offered: list[str], runs: Path) -> None:
-    for name in ("sweeps/lower_lr-0/sweep.json", "9l-int8-01234567/seed1/config.json"):
-        (runs / name).parent.mkdir(parents=True)
-        (runs / name).write_text("{}")
-    assert candidates([*typed.split(), *([""] if typed.endswith(" ") else [])]) == offered
-
-
-def test_completion_needs_no_torch_and_no_hydra() -> None:
-    code = "import sys; from golf.commands.cli import main\n"
-    code += "for line in ('golf ', 'golf train model=1', 'golf plan optim.', 'golf report --'):\n"
-    code += "    main(['completion', 'words', line])\n"
-    code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert "model=11l\n" in done.stdout and done.stdout.endswith("False False\n"), done.stderr
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_are_accepted(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", shell]) == 0
-    if not (found := shutil.which(shell)):
-        pytest.skip(f"{shell} is not installed")
-    done = subprocess.run([found, "-n"], input=capsys.readouterr().out, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr == ""
-
-
-class Terminal:
-    """An interactive bash on a pseudo-terminal."""
-
-    def __init__(self) -> None:
-        environment = {**os.environ, "TERM": "dumb", "PS1": "$ ", "INPUTRC": "/dev/null", "PYTHONPATH": str(ROOT)}
-        pid, self.fd = pty.fork()
-        if pid == 0:
-            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
-        self.shown = ""
-
-    def type(self, text: str, until: str) -> str:
-        """Type `text` and return what is shown, once the pattern `until` matches it or 20 seconds have passed."""
-        start, end = len(self.shown), time.monotonic() + 20
-        os.write(self.fd, text.encode())
-        while time.monotonic() < end and not re.search(until, self.shown[start:]):
-            if select.select([self.fd], [], [], 0.1)[0]:
-                self.shown += os.read(self.fd, 65536).decode(errors="replace")
-        return self.shown[start:]
-
-
-def test_a_real_bash_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    golf = tmp_path / "golf"
-    real = f'[ "$1" = completion ] && exec "{sys.executable}" -m golf.commands.cli "$@"'
-    golf.write_text(f'#!/bin/sh\n{real}\necho "got <$*>"\n')
-    golf.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    terminal = Terminal()
-    terminal.type('eval "$(golf completion bash)"; echo do""ne\n', "done")
-    for typed, completed in {
-        "golf train model=1": "train model=11l",
-        "golf rep": "report",
-        "golf data tok": "data tokenize",
-        "golf train tech=[bigram,smea": "train tech=[bigram,smear]",
-    }.items():
-        terminal.type(f"{typed}\t", re.escape(completed.rstrip("]")))
-        end = "]\n" if completed.endswith("]") else "\n"
-        assert f"got <{completed}>" in terminal.type(end, "got <.*>"), terminal.shown
-    os.close(terminal.fd)
 
 
 def test_output_to_a_closed_pipe_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from golf.exits import exit_status
 from golf.paths import ROOT
 
 GROUPS = {
-    "Set up": ("doctor", "data get", "data tokenize", "completion", "help settings"),
+    "Set up": ("doctor", "data get", "data tokenize", "help settings"),
     "Run": ("plan", "train", "submit", "status", "cancel", "from-env"),
     "Results": ("report", "board", "ledger", "power", "why"),
     "Artifacts": ("inspect", "quant-gap"),

@@ -7,21 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from golf.commands.parsing import CommandParser
-from golf.settings.usage import FLAGS, usage
-
-
-def parser() -> CommandParser:
-    """Return the parser that shell completion reads the flags from; Hydra parses the command itself."""
-    made = CommandParser("train", __doc__)
-    for flags in FLAGS:
-        names = [flag.split()[0] for flag in flags.split(", ")]
-        if values := len(flags.split(", ")[-1].split()) - 1:
-            made.add_argument(*names, nargs=values)
-        else:
-            made.add_argument(*names, action="store_true")
-    made.add_argument("overrides", nargs="*")
-    return made
+from golf.settings.usage import usage
 
 
 def main(arguments: list[str]) -> int:
