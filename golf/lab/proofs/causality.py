@@ -24,7 +24,8 @@ from golf.training.model.gpt import GPT
 LARGEST_ROUNDING = 1e-11
 MOST_TOKENS, MOST_OPERATIONS = 8192, 3e9  # of the changed rows; about a second of one core
 ROWS_TOGETHER, MOST_LOGITS = 1024, 2**24  # tokens and logits of a pass
-FEWEST_PLACES, SLOW_ROW = 2, 48  # a technique that reads a row in its own way may need a pass for each token
+SLOW_ROW = 48  # a technique that reads a row in its own way may need a pass for each token
+SHORT_ROW, SPECIAL, MANY_DIVISORS = 24, 8, 240  # tokens, tokens, tokens
 
 
 Outputs = tuple[Tensor, Tensor]
@@ -61,12 +62,36 @@ def row_leaks(model: GPT, tokens: Tensor, seed: int = 0) -> list[str]:
         if _differ(_outputs(model, few), _outputs(model, changed))[0][first].any():
             return ["a row of the batch changes the output of another one"]
     together = max(1, ROWS_TOGETHER // length)
+    if found := _leak_from(model, tokens, others, _places(model, length, generator), together):
+        return [found]
+    short = _short_row(vocab, generator)
+    found = _leak_from(model, short, (short + 1) % vocab, torch.arange(1, SHORT_ROW), SHORT_ROW - 1)
+    return [found] if found else []
+
+
+def _short_row(vocab: int, generator: torch.Generator) -> Tensor:
+    """Return a row `[SHORT_ROW + 1]` of which every place is tried: special tokens, one that comes twice, and others.
+
+    What goes wrong at a document's start or for one token goes wrong at few places of a long row.
+    """
+    row = torch.randint(vocab, (SHORT_ROW + 1,), generator=generator)
+    # Tokenizers begin with their special tokens.
+    row[1:SHORT_ROW:2][: min(SPECIAL, vocab)] = torch.arange(min(SPECIAL, vocab))
+    row[-3] = row[-4]
+    return row
+
+
+def _leak_from(model: GPT, tokens: Tensor, others: Tensor, places: Tensor, together: int) -> str | None:
+    """Return a sentence if `others` from one of the places on, instead of `tokens`, act before that place.
+
+    `together` rows are computed at a time.
+    """
     rows = tokens.expand(together, -1)
     whole = _outputs(model, rows)
-    for part in _places(model, length, generator).split(together):
+    for part in places.split(together):
         # Rows are compared at one place of equal batches, so that even the last bit is equal.
         part = torch.cat((part, part[-1:].expand(together - len(part))))
-        is_later = torch.arange(length + 1) >= part[:, None]
+        is_later = torch.arange(len(tokens)) >= part[:, None]
         changed = torch.where(is_later, others, rows)
         # The targets stay, because a score that knows its own target would change with it. Then they alone change.
         outputs, nats = _differ(whole, _outputs(model, changed, rows))
@@ -79,8 +104,8 @@ def row_leaks(model: GPT, tokens: Tensor, seed: int = 0) -> list[str]:
         ):
             if len(where := found.nonzero()):
                 row, place = where[0].tolist()
-                return [f"in rows of {length} tokens, token {int(part[row])} changes the {what} at {place}"]
-    return []
+                return f"in rows of {len(tokens) - 1} tokens, token {int(part[row])} changes the {what} at {place}"
+    return None
 
 
 @torch.no_grad()
@@ -106,9 +131,11 @@ def _places(model: GPT, length: int, generator: torch.Generator) -> Tensor:
     count = int(min(length - 1, MOST_TOKENS // length, MOST_OPERATIONS // operations))
     if model.read is not GPT.pass_once:
         count = 1
-    # What lies in the middle third of a row, most chunks reach.
-    last, drawn = torch.tensor([length - 1, 2 * length // 3]), torch.randperm(length - 1, generator=generator) + 1
-    return torch.cat((last, drawn[~torch.isin(drawn, last)]))[: max(count, FEWEST_PLACES)]
+    # Where chunks of 2, 4, 8, … or of 12, 20, 24, 48, 60, 80, … tokens meet; in the middle, which most chunks reach.
+    chunks = 2 ** ((length - 1).bit_length() - 1), max(2 * length // 3 // MANY_DIVISORS * MANY_DIVISORS, 1)
+    first = torch.tensor([length - 1, *chunks]).clamp(max=length - 1).unique().flip(0)
+    drawn = torch.randperm(length - 1, generator=generator) + 1
+    return torch.cat((first, drawn[~torch.isin(drawn, first)]))[: max(count, len(first))]
 
 
 def _differ(whole: Outputs, other: Outputs) -> tuple[Tensor, Tensor]:

@@ -119,6 +119,53 @@ def test_a_leak_is_no_leak_where_it_reads_the_past(tiny_cfg: Config) -> None:
     assert passes(Leak("documents", 0.0), tiny_cfg)
 
 
+# Where or when a leak acts, of a text `[B, T]`: a mask that fits `[B, T, 1]`, or a plain truth.
+CONDITIONS: dict[str, Callable[[Tensor], Any]] = {
+    "when it is scored": lambda ids: not torch.is_grad_enabled(),
+    "in a batch of many rows": lambda ids: ids.size(0) > 8,
+    "in rows that are no whole chunks": lambda ids: ids.size(1) % 64 != 0,
+    "in rows of whole chunks": lambda ids: ids.size(1) % 64 == 0,
+    "in long rows": lambda ids: ids.size(1) > 500,
+    "in short rows": lambda ids: ids.size(1) < 32,
+    "in a row with a document's start": lambda ids: bool((ids == BOS_ID).any()),
+    "at the first token": lambda ids: places(ids) == 0,
+    "at the last token but one": lambda ids: places(ids) == ids.size(1) - 2,
+    "at late tokens": lambda ids: places(ids) > 0.9 * ids.size(1),
+    "at the end of a chunk of 64": lambda ids: places(ids) % 64 == 63,
+    "at the end of a chunk of 80": lambda ids: places(ids) % 80 == 79,
+    "at a document's start": lambda ids: (ids == BOS_ID)[..., None],
+    "behind a document's start": lambda ids: (ids.roll(1, 1) == BOS_ID)[..., None],
+    "before a document's start": lambda ids: (ids.roll(-1, 1) == BOS_ID)[..., None],
+    "at a special token": lambda ids: (ids == 5)[..., None],
+    "at a token that comes twice": lambda ids: (ids == ids.roll(1, 1))[..., None],
+}
+NEEDS_LENGTH = {"in rows of whole chunks", "in long rows", "at the end of a chunk of 64", "at the end of a chunk of 80"}
+
+
+def places(ids: Tensor) -> Tensor:
+    return torch.arange(ids.size(1))[None, :, None]
+
+
+@dataclass
+class ConditionalLeak(Technique):
+    """Adds a small part of the next token where a condition holds."""
+
+    name = "leak"
+    condition: str = ""
+
+    def edit_model(self, model: Any, cfg: Config) -> None:
+        def leaking(x: Tensor, ids: Tensor) -> Tensor:
+            return x + 1e-6 * ahead(x, 1) * CONDITIONS[self.condition](ids)
+
+        model.after_norm["mix"].append(leaking)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_leak_behind_a_condition_is_found(condition: str, tiny_cfg: Config) -> None:
+    cfg = rows_of(tiny_cfg, 512 if condition in NEEDS_LENGTH else LENGTH)
+    assert future_leaks(with_techniques(cfg, ConditionalLeak(condition)))
+
+
 def text(cfg: Config, length: int = 4 * LENGTH) -> Dataset:
     """A text of random tokens in documents of about 20."""
     tokens = np.random.default_rng(0).integers(2, cfg.model.vocab_size, length + 1)
@@ -160,6 +207,11 @@ def test_a_leak_that_has_grown_is_found_in_the_trained_weights(
     cfg = with_techniques(rows_of(tiny_cfg), GrowingLeak("values", size, 1, start, power))
     said = grown(cfg, lambda weights: weights["leak_gain"].fill_(start or 0.5))
     assert any("with the trained weights, in rows of 48 tokens, token " in line for line in said), said
+
+
+@pytest.mark.parametrize("condition", [name for name in CONDITIONS if name not in NEEDS_LENGTH])
+def test_a_leak_behind_a_condition_is_found_in_the_trained_weights(condition: str, tiny_cfg: Config) -> None:
+    assert any("changes the" in line for line in grown(with_techniques(rows_of(tiny_cfg), ConditionalLeak(condition))))
 
 
 def test_honest_weights_have_no_leak(tiny_cfg: Config) -> None:
