@@ -50,6 +50,7 @@ class Setting:
     bytes_per_token: float = BYTES_PER_TOKEN
     layout: str = ""  # key of LAYOUTS; empty if no run tells its machine and all are alike
     kind_gain_sd: float | None = None  # machine 1 is of a kind that is better by so many standard deviations
+    shared_r: float = 0.0  # correlation of the scores that two variants have with one seed
 
     def machine(self, variant: int, k: int) -> int:
         """Return the number of the machine on which the variant runs its k-th seed."""
@@ -131,8 +132,12 @@ def _drawn(setting: Setting, sweeps: int, rng: np.random.Generator) -> Iterator[
     sd[0] *= setting.sd_ratio
     means = np.full((setting.variants, 1), MEAN)
     means[1] -= setting.gain_sd * setting.sd
+    of_run, of_seed = np.sqrt([1 - setting.shared_r, setting.shared_r])
     for _ in range(sweeps):
-        yield means + sd * rng.standard_normal((setting.variants, setting.looks)) + _of_machines(setting, rng)
+        noise = of_run * rng.standard_normal((*means.shape[:1], setting.looks))
+        if setting.shared_r:
+            noise = noise + of_seed * rng.standard_normal(setting.looks)
+        yield means + sd * noise + _of_machines(setting, rng)
 
 
 def _of_machines(setting: Setting, rng: np.random.Generator) -> np.ndarray:

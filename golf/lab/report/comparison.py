@@ -5,11 +5,13 @@ A published score is a mean of few runs, whose noise counts as much as that of o
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from golf.errors import GolfError
+from golf.lab.report.blocks import Blocks
 from golf.lab.report.machines import by_machine, check_machines
 from golf.lab.report.rows import OWN
 from golf.lab.report.statistics import Comparison, is_constant, known_sigma, one_sample, paired, welch
@@ -60,8 +62,10 @@ def compare(
     score: str = "final",
     sigma: float | None = None,
     published: PublishedNoise | None = None,
+    among: Blocks | None = None,
 ) -> Comparison:
-    """Compare by the test that fits: paired for shared checkpoints, one-sample for a published score, else Welch's.
+    """Compare by the test that fits: paired for shared checkpoints, one-sample for a published score, else that of all
+    runs `among` which the two are, or Welch's.
 
     `published` is the noise of a published score; without it the score is taken as exact. Raises `GolfError` with the
     reason if no test fits.
@@ -79,15 +83,32 @@ def compare(
         return paired(*both)
     # A pair shares its training. Separate trainings under a clock depend on the machine.
     check_machines(variant, reference)
-    fitted = _with_few_seeds(scores, of_reference, sigma) or by_machine(variant, reference, score)
-    return fitted or welch(scores, of_reference)
+    fitted = _with_few_seeds(scores, of_reference, sigma) or (among and among.compare(variant, reference))
+    return fitted or by_machine(variant, reference, score) or welch(scores, of_reference)
+
+
+def blocks_of(variants: Sequence[Variant], reference: Variant | float, score: str) -> Blocks | None:
+    """Return the runs of the variants that compare with the reference, itself included, for `compare`."""
+    if not isinstance(reference, Variant):
+        return None
+
+    alike = [reference]
+    for variant in variants:
+        # Formats of the same checkpoints share their training, which one of them tells.
+        if any(variant is other or are_pairs(variant, other) for other in alike):
+            continue
+        with contextlib.suppress(GolfError):
+            check_comparable(variant, reference, score)
+            check_code(variant, reference)
+            alike.append(variant)
+    return Blocks(alike, score)
 
 
 def are_pairs(variant: Variant, reference: Variant) -> bool:
     """Tell whether the runs are the same checkpoints scored or quantized in two ways.
 
     The score before quantization identifies a checkpoint: it is the same to the last digit only for the same weights.
-    Same-seed scores of two trainings correlate at r = -0.03 (20 pairs of public stacks), so a seed makes no pair.
+    A seed alone makes no pair: what its runs share is a matter of scale, which `Blocks` tells by the scores.
     """
     before, other = ({row.seed: row.pre_quant_bpb for row in v.counted} for v in (variant, reference))
     return before == other and None not in before.values()

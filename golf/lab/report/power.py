@@ -12,7 +12,7 @@ import numpy as np
 from golf.bits import nats_per_token
 from golf.lab.report.comparison import are_pairs
 from golf.lab.report.findings import Findings
-from golf.lab.report.machines import Fit
+from golf.lab.report.machines import MACHINE, SEED, Fit
 from golf.lab.report.statistics import (
     MOST_SD,
     ONE_SAMPLE,
@@ -24,13 +24,14 @@ from golf.lab.report.statistics import (
 )
 from golf.lab.report.variants import Variant
 from golf.lab.report.verdicts import SAME_TOKENIZER, margin_bpb
+from golf.tables import grouped
 from golf.words import significant
 
 Row = tuple[Variant, Comparison]
 
 
 def about_power(findings: Findings) -> Iterable[str]:
-    """Say which improvements would have been found, for trainings, for those with terms for machines, and for pairs."""
+    """Say which improvements would have been found, for trainings, for fits of a whole sweep, and for pairs."""
     if findings.looks is not None:
         return  # the verdicts of a sequential sweep name what they exclude
     rows = [(v, c) for v in findings.study.variants if (c := comparison_of(findings, v))]
@@ -44,17 +45,26 @@ def about_power(findings: Findings) -> Iterable[str]:
         noise = findings.published.factor(sd, count) * sd if findings.published else sd
         smallest = _smallest(findings, noise, count, trained, one_sample=isinstance(findings.reference, float))
         yield _sentence("Seeds scatter", sd, df, f"at {count} seeds each", smallest, findings)
-    if fits := [(v, c) for v, c in rows if isinstance(c, Fit)]:
+    fits = [(v, c) for v, c in rows if isinstance(c, Fit)]
+    for test, alike in grouped((c.test, (v, c)) for v, c in fits).items():
         # A fit knows its standard error: the power is that of its t, whatever the seeds on each machine.
-        smallest, fit = max(((_of_fit(findings, v, c), c) for v, c in fits), key=lambda found: found[0])
-        where = "as the runs lie on them" + (", in the widest row" if len(fits) > 1 else "")
-        yield _sentence("Beside the machines seeds scatter", fit.sd, fit.sd_df, where, smallest, findings)
+        smallest, fit = max(((_of_fit(findings, v, c), c) for v, c in alike), key=lambda found: found[0])
+        counts = [len(v.scores(findings.score)) for v, _ in alike]
+        where = "as the runs lie on them" if MACHINE in test else f"at {min(counts)} seeds each"
+        where += ", in the widest row" if len(alike) > 1 else ""
+        yield _sentence(_noise_of(test), fit.sd, fit.sd_df, where, smallest, findings)
     if pairs := [(v, c) for v, c in rows if c.test == PAIRED]:
         # The noise of a paired test is that of the differences, which lacks the noise between trainings.
         sd, df = _sd_of_pairs([c for _, c in pairs])
         count = round(min(c.df for _, c in pairs)) + 1
         smallest = _smallest(findings, sd, count, [v for v, _ in pairs], one_sample=True)
         yield _sentence("Differences within pairs scatter", sd, df, f"at {count} pairs", smallest, findings)
+
+
+def _noise_of(test: str) -> str:
+    """Return the begin of the sentence on the scatter that a fit leaves."""
+    besides = [said for term, said in ((MACHINE, "the machines"), (SEED, "what a seed's runs share")) if term in test]
+    return f"Beside {' and '.join(besides)} seeds scatter" if besides else "Seeds scatter"
 
 
 def comparison_of(findings: Findings, variant: Variant) -> Comparison | None:
@@ -103,17 +113,19 @@ def _sentence(noise: str, sd: float, df: int, where: str, smallest: float, findi
 def noise_among(findings: Findings, variants: Sequence[Variant]) -> float:
     """Return the standard deviation in bits per byte by which scores scatter within `variants`; 0 if none tells.
 
-    Variants of the same checkpoints share the noise of training, which favours none of them and is left out. So is the
-    machines' where they have terms.
+    Variants of the same checkpoints share the noise of training, which favours none of them and is left out. So is that
+    of machines and seeds where they have terms.
     """
-    if fits := [c for v in variants if isinstance(c := comparison_of(findings, v), Fit)]:
-        return math.sqrt(sum(c.sd**2 * c.sd_df for c in fits) / sum(c.sd_df for c in fits))
     score = findings.score
     samples: Any = [v.scores(score) for v in variants]
     common = set.intersection(*({row.seed for row in v.scored(score)} for v in variants))
     # In a sweep in rounds some variants have fewer seeds.
     shared = [replace(v, rows=tuple(row for row in v.rows if row.seed in common)) for v in variants]
+    compared = [c for v in variants if isinstance(c := comparison_of(findings, v), Fit)]
+    fits = [c for c in compared if MACHINE in c.test or SEED in c.test]
     if common and all(are_pairs(v, shared[0]) for v in shared):
         paired = [v.scores(score) for v in shared]
         samples = np.subtract(paired, np.mean(paired, 0)) * math.sqrt(len(variants) / (len(variants) - 1))
+    elif fits:
+        return math.sqrt(sum(c.sd**2 * c.sd_df for c in fits) / sum(c.sd_df for c in fits))
     return (pooled_sd(samples) or (0.0, 0))[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from golf.lab.report.findings import Findings
 from golf.lab.report.losses import counts_losses
-from golf.lab.report.machines import TERMS
+from golf.lab.report.machines import MACHINE, SEED
 from golf.lab.report.power import about_power, comparison_of, noise_among
 from golf.lab.report.rows import EDITED, IMPORTED, STARVED
 from golf.lab.report.statistics import KNOWN_SIGMA, ONE_SEED, luck_of_the_best
@@ -100,8 +100,12 @@ def _about_noise(findings: Findings) -> Iterable[str]:
     of_reference = [findings.reference] if isinstance(findings.reference, Variant) else []
     if any(counts_losses(c, side) for v, c in judged for side in (v, *of_reference)):
         yield "p counts lost runs as the worst, by an exact test of ranks; means and intervals are of the rest."
-    if any(v.comparison and v.comparison.test in TERMS for v in verdicts):
+    tests = " ".join(c.test for _, c in judged)
+    if MACHINE in tests:
         yield "A difference with terms for machines is that of the fit; sd and the means contain the machines."
+    if SEED in tests:
+        share = max(getattr(c, "shared", 0.0) for _, c in judged)
+        yield f"Runs of one seed move together (r = {share:.2f}): a term for each takes that out of Δ, interval and p."
     if any(v.comparison is None and v.reason == ONE_SEED for v in verdicts):
         yield "One seed has no standard deviation: run more (seed=1,2,3), or borrow one with --sigma."
     yield from about_power(findings)

@@ -14,13 +14,13 @@ from typing import Any
 from scipy.special import ndtri, stdtrit
 
 from golf.errors import GolfError
+from golf.lab.report.blocks import Blocks
 from golf.lab.report.boundaries import nominal_levels, repeated_p
-from golf.lab.report.comparison import CODE_MAY_BE, NOT_COMPARABLE, compare
+from golf.lab.report.comparison import CODE_MAY_BE, NOT_COMPARABLE, blocks_of, compare
 from golf.lab.report.losses import is_selection, p_better, p_worse
 from golf.lab.report.machines import MACHINE_MAY_BE, Fit
 from golf.lab.report.rows import REFUSED
-from golf.lab.report.seed_noise import pooled_unless_wider
-from golf.lab.report.statistics import ONE_SEED, PAIRED, WELCH, Comparison, Samples
+from golf.lab.report.statistics import ONE_SEED, Comparison
 from golf.lab.report.variants import Variant, compared_before
 from golf.lab.report.verdicts import (
     BETTER,
@@ -77,6 +77,7 @@ class SequentialComparison(Comparison):
 
     look: int
     looks: int
+    shared: float = 0.0  # share of the variance within variants that the runs of one seed have in common
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Return the repeated confidence interval of the true difference (Jennison and Turnbull 2000, chapter 9)."""
@@ -101,7 +102,7 @@ class _Arm:
     variant: Variant
     p: dict[str, list[float]] = field(default_factory=lambda: {BETTER: [], WORSE: []})  # 1 where no test was possible
     comparison: SequentialComparison | None = None
-    of_sweep: SequentialComparison | None = None  # the same difference by the spread of the whole sweep
+    of_sweep: SequentialComparison | None = None  # the same difference by one spread for the whole sweep
     reason: str = ""
 
 
@@ -114,7 +115,7 @@ def judge_sequentially(
     deterioration. It is futile if it shows that the improvement is smaller than the plan's effect. The errors of
     better and of worse stay below `rules.alpha` each, over all looks and all variants: a level is shared out evenly
     and passed on by those that were decided (Maurer and Bretz 2013). Stopping for futility costs power only, so it
-    takes the spread of the whole sweep, of which few seeds of two variants tell little.
+    takes one spread for the whole sweep, also where one variant stands out by its own.
     """
     looking = _Looking(rules, plan, score, reference)
     # A configuration that was refused is no comparison.
@@ -142,6 +143,7 @@ class _Looking:
     reference: Variant
     arms: dict[str, _Arm] = field(default_factory=dict)  # undecided variants by id
     left: dict[str, int] = field(default_factory=dict)  # kind → hypotheses not rejected yet, which share the level
+    gone: list[Variant] = field(default_factory=list)  # decided variants with the runs that decided them
     family: int = 0  # comparisons of the sweep
     done: SequentialVerdicts = field(default_factory=SequentialVerdicts)
 
@@ -158,10 +160,11 @@ class _Looking:
         self.done.looks = look
         reference = self._at(self.reference, look)
         now = {id: self._at(arm.variant, look) for id, arm in self.arms.items()}
-        sweep = [v.scores(self.score) for v in (reference, *now.values())]
-        # All are compared before any leaves, because the spread is that of the whole sweep.
+        # All are compared before any leaves, because the fit is of the whole sweep. Those that left still tell what
+        # seeds share and how much scores scatter.
+        among = blocks_of([*now.values(), *self.gone], reference, self.score)
         for id, arm in self.arms.items():
-            self._compare(arm, now[id], reference, sweep, look)
+            self._compare(arm, now[id], reference, among, look)
         self._decide(BETTER, look)
         self._decide(WORSE, look)
         for id, arm in list(self.arms.items()):
@@ -171,39 +174,29 @@ class _Looking:
     def _at(self, variant: Variant, look: int) -> Variant:
         return replace(variant, rows=tuple(row for row in variant.rows if row.seed in self.plan.seeds[:look]))
 
-    def _compare(self, arm: _Arm, variant: Variant, reference: Variant, sweep: Samples, look: int) -> None:
+    def _compare(self, arm: _Arm, variant: Variant, reference: Variant, among: Blocks | None, look: int) -> None:
         try:
             if look < FIRST_LOOK:
                 raise GolfError(ONE_SEED)
-            comparison = compare(variant, reference, score=self.score)
+            comparison = compare(variant, reference, score=self.score, among=among)
             margin = margin_bpb(variant, reference, self.rules)
         except GolfError as error:
             arm.reason = str(error)
             for history in arm.p.values():
                 history.append(1.0)
             return
-        # At the small levels of repeated looks t tests of few seeds err more than their levels say, where a sweep has
-        # few variants to tell its spread, and pairs in any.
-        if comparison.test == PAIRED or len(sweep) < FEW_VARIANTS:
+        # At the small levels of repeated looks t tests of few seeds of two or three variants err more than they say.
+        if not isinstance(comparison, Fit) or comparison.arms < FEW_VARIANTS:
             comparison = replace(comparison, df=max(1, comparison.df - 1))
         arm.comparison, arm.reason = self._at_look(comparison, look), ""
-        arm.of_sweep = arm.comparison
-        if isinstance(comparison, Fit):
-            arm.of_sweep = self._at_look(comparison.of_residuals, look)
-        # Two variants alone are the whole sweep.
-        if comparison.test == WELCH and len(sweep) > 2:
-            mine, other = variant.scores(self.score), reference.scores(self.score)
-            arm.of_sweep = self._at_look(pooled_unless_wider(mine, other, sweep), look)
-        # Welch's test errs more than its level says where a few noisy seeds happen to agree. The spread of the sweep
-        # then tells, so that both have to show a difference. Without noise of several kinds that costs no power.
-        tests = (arm.comparison, arm.of_sweep)
-        arm.p[BETTER].append(max(p_better(test, variant, reference, self.score, margin) for test in tests))
-        arm.p[WORSE].append(max(p_worse(test, variant, reference, self.score) for test in tests))
+        arm.of_sweep = self._at_look(comparison.of_residuals if isinstance(comparison, Fit) else comparison, look)
+        arm.p[BETTER].append(p_better(arm.comparison, variant, reference, self.score, margin))
+        arm.p[WORSE].append(p_worse(arm.comparison, variant, reference, self.score))
 
     def _at_look(self, comparison: Comparison, look: int) -> SequentialComparison:
-        return SequentialComparison(
-            comparison.difference, comparison.standard_error, comparison.df, comparison.test, look, self.plan.looks
-        )
+        difference, error, df = comparison.difference, comparison.standard_error, comparison.df
+        shared = comparison.shared if isinstance(comparison, Fit) else 0.0
+        return SequentialComparison(difference, error, df, comparison.test, look, self.plan.looks, shared)
 
     def _levels(self, level: float) -> tuple[float, ...]:
         return nominal_levels(level, self.plan.looks, FIRST_LOOK)
@@ -247,7 +240,9 @@ class _Looking:
         return margin_bpb(now, reference, self.rules) + quantiles * last_error
 
     def _leave(self, id: str, kind: str, reason: str) -> None:
-        self.done.verdicts[id] = self.verdict(self.arms.pop(id), kind, reason)
+        arm = self.arms.pop(id)
+        self.gone.append(self._at(arm.variant, self.done.looks))
+        self.done.verdicts[id] = self.verdict(arm, kind, reason)
 
     def verdict(self, arm: _Arm, kind: str, reason: str) -> Verdict:
         """Return the verdict of an arm at its last look, with the p that holds whenever the looking stops."""

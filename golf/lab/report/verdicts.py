@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from golf.bits import bits_per_byte, nats_per_token
 from golf.errors import GolfError
-from golf.lab.report.comparison import PublishedNoise, check_comparable, compare, why_not_alike
+from golf.lab.report.comparison import PublishedNoise, blocks_of, check_comparable, compare, why_not_alike
 from golf.lab.report.losses import MOST_LOST, is_selection, p_better, p_worse
 from golf.lab.report.statistics import Comparison, holm
 from golf.lab.report.variants import Variant, compared_before
@@ -63,12 +63,14 @@ def judge(
 
     A variant is better if its Holm-corrected p is below `rules.alpha` for an improvement by more than
     `rules.margin_nats`. It is worse if the same holds for any deterioration. `sigma`, in bits per byte, is used for
-    variants with too few seeds for Welch's test, and `published` is the noise of a published score.
+    variants with too few seeds for a test, and `published` is the noise of a published score.
     """
     verdicts: dict[str, Verdict] = {}
     tested: list[tuple[Variant, Verdict, Comparison, float]] = []
     others = [v for v in variants if v is not reference]
     not_alike = "" if isinstance(reference, Variant) else why_not_alike(others, score)
+    before = compared_before(variants)
+    among = blocks_of([*others, *before], reference, score)
     for variant in others:
         verdicts[variant.id] = verdict = Verdict(NO_VERDICT)
         try:
@@ -77,7 +79,7 @@ def judge(
             check_comparable(variant, reference, score)
             verdicts[variant.id] = verdict = measured(variant, reference, score)
             margin = margin_bpb(variant, reference, rules)
-            comparison = compare(variant, reference, score=score, sigma=sigma, published=published)
+            comparison = compare(variant, reference, score=score, sigma=sigma, published=published, among=among)
             # With a term for each machine the difference is the fit's, and that of the means contains the machines.
             verdict = measured(variant, reference, score, comparison.difference)
             tested.append((variant, verdict, comparison, margin))
@@ -86,7 +88,6 @@ def judge(
     done = {variant.id for variant, *_ in tested}
     # Unfinished variants count as comparisons already, so that a verdict does not get easier halfway through a sweep.
     # So do the variants of earlier sweeps that these were chosen from by the runs that count here again.
-    before = compared_before(variants)
     family = len(tested) + sum(v.is_open for v in others if v.id not in done) + len(before)
     # One family for each hypothesis: better by the margin, better at all, worse.
     comparisons = [(v, c, margin) for v, _, c, margin in tested]
@@ -94,7 +95,7 @@ def judge(
         # A rival without a p of its own counts as a comparison to come.
         with contextlib.suppress(GolfError):
             check_comparable(rival, reference, score)
-            comparison = compare(rival, reference, score=score, sigma=sigma, published=published)
+            comparison = compare(rival, reference, score=score, sigma=sigma, published=published, among=among)
             comparisons.append((rival, comparison, margin_bpb(rival, reference, rules)))
     better = holm([p_better(c, v, reference, score, margin) for v, c, margin in comparisons], family)
     any_better = holm([p_better(c, v, reference, score) for v, c, _ in comparisons], family)
@@ -134,10 +135,11 @@ def ranking(
     if (best := min(repeated or candidates, key=lambda v: means[v.id], default=None)) is None:
         return Ranking(None, set(), set())
     tested: dict[str, float] = {}
+    among = blocks_of(scored, best, score)
     for variant in scored:
         with contextlib.suppress(GolfError):
             if variant is not best:
-                comparison = compare(variant, best, score=score, sigma=sigma)
+                comparison = compare(variant, best, score=score, sigma=sigma, among=among)
                 tested[variant.id] = p_worse(comparison, variant, best, score)
     p_values = holm([*tested.values()])
     tied = {id for id, p in zip(tested, p_values, strict=True) if p >= rules.alpha}

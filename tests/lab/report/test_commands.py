@@ -6,6 +6,7 @@ import csv
 import io
 import subprocess
 import sys
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_ledger_of_nothing_says_where_it_looked(runs: Path) -> None:
     assert done.returncode == 2 and f"Nothing has finished under {runs} yet" in done.stderr
     write_lr_sweep(runs, SCORES)
     assert "optim.matrix_lr=0.02" in golf_command("ledger", "--format", "markdown").stdout
+
+
+def test_power_knows_what_seeds_share() -> None:
+    plain, shared = (
+        golf_command("power", "--sigma", "0.009", "--difference", "0.006", "--variants", "6", *more).stdout
+        for more in ((), ("--shared", "0.8"))
+    )
+    needed = [int(found[1]) for text in (plain, shared) if (found := re.search(r"(\d+) seeds of each", text))]
+    # A fifth of the variance takes about a fifth of the seeds.
+    assert needed[1] < needed[0] / 3 and "share 0.80 of the variance" in shared
+    assert "below 1" in golf_command("power", "--sigma", "0.001", "--shared", "1").stderr
+    assert "--published out" in golf_command("power", "--sigma", "0.001", "--shared", "0.5", "--published").stderr
 
 
 def test_power_asks_for_more_seeds_where_none_of_these_would_do() -> None:

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import multivariate_normal, norm, ttest_ind
+from scipy.stats import multivariate_normal, norm
 
 from bench.simulation import Setting, simulate
 from golf.lab.report.boundaries import nominal_levels, repeated_p
 from golf.lab.report.rows import UNFINISHED, RunRow
-from golf.lab.report.seed_noise import POOLED, pooled_unless_wider, without_wide
 from golf.lab.report.sequential import FUTILE, SequentialPlan, SequentialVerdicts, judge_sequentially
 from golf.lab.report.statistics import PAIRED, welch
 from golf.lab.report.variants import Variant
@@ -199,24 +198,3 @@ def test_the_spread_of_the_sweep_ends_hopeless_variants_and_stops_a_lucky_agreem
     # With an effect that is large beside the spread of all, the two seeds of each are enough to give it up.
     plan = SequentialPlan((1, 2, 3, 4), "reference", effect_bpb=0.1)
     assert {v.kind for v in judge_sequentially(variants, variants[0], HOUSE, plan).verdicts.values()} == {FUTILE}
-
-
-def test_the_pooled_spread_is_students_and_gives_way_to_welch_where_two_scatter_more() -> None:
-    one, other = around(1.1, 4, 1), around(1.1, 4, 2)
-    # A third variant of one seed tells nothing about the spread.
-    found = pooled_unless_wider(one, other, [one, other, [1.1]])
-    expected = ttest_ind(one, other)
-    assert found.test == POOLED and found.df == expected.df
-    assert 2 * min(found.p_below(), found.p_above()) == pytest.approx(expected.pvalue)
-    wild = [1.05, 1.16, 1.08, 1.13]
-    assert pooled_unless_wider(wild, other, [around(1.1, 4, k) for k in range(9)]) == welch(wild, other)
-
-
-def test_one_wild_variant_hides_nothing_of_the_others() -> None:
-    quiet = [[1.1, 1.1 + k * SD] for k in (1.0, 1.5, 2.0, 0.5)]
-    wild = [1.25, 1.31]
-    assert len(without_wide([*quiet, wild, [1.1]])) == len(without_wide(quiet)) == 4
-    arms = {"reference": around(1.1, 5, 1), "better": around(1.1 - 12 * SD, 5, 2), "equal": around(1.1, 5, 3)}
-    wilder = {"wild": [1.25, 1.31, 1.22, 1.29, 1.35]}
-    kinds = {id: v.kind for id, v in judged({**arms, **wilder}, looks=5).verdicts.items()}
-    assert kinds["better"] == judged(arms, looks=5).verdicts["better"].kind == BETTER
