@@ -8,6 +8,7 @@ Where the noise of one of the two stands out, its own is taken.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ POOLED = "pooled"
 SEEDS_SHOW, WIDE_REFERENCE, WIDE_VARIANT = 0.05, 0.4, 0.1
 SEEDS_SHOW_IN_TWO = 0.01  # where two variants alone tell it, the noise that is left is small whenever seeds show
 WIDE_OTHER = 0.05  # below which, divided by their number, a variant does not tell the noise of others
+# A third variant stands out, too, where the other two agree by luck, which are then compared alone.
+WIDE_THIRD = 0.003
 LEAST_ESTIMABLE = 1e-6  # error of a contrast that a rank-deficient fit cannot give, in its own units
 Floats = NDArray[np.float64]
 
@@ -89,7 +92,7 @@ class Blocks:
             return None
         needed_terms(variant, reference, self.score)
         pair = self.number[variant.id], self.number[reference.id]
-        for with_seeds in (True, False) if self._seeds_show() else (False,):
+        for with_seeds in (True, False) if self._seeds_show else (False,):
             arms = self._alike_arms(with_seeds) | frozenset(pair)
             if fit := self._fit(*pair, arms, with_seeds):
                 return fit
@@ -153,12 +156,13 @@ class Blocks:
             while len(arms) > 2:
                 model = self._model(arms, with_seeds)
                 p, widest = min((self._p_of_width(model, arm, arms, with_seeds), arm) for arm in arms)
-                if p >= WIDE_OTHER / len(arms):
+                if p >= (WIDE_OTHER if len(arms) > 3 else WIDE_THIRD) / len(arms):
                     break
                 arms -= {widest}
             self._alike[with_seeds] = arms
         return self._alike[with_seeds]
 
+    @functools.cached_property
     def _seeds_show(self) -> bool:
         """Tell whether the runs of one seed move together over the variants, by an F test."""
         arms = self._alike_arms(False)

@@ -7,11 +7,12 @@ from typing import Any
 from golf.errors import GolfError
 from golf.lab.report.findings import Findings, judged
 from golf.lab.report.results import interval_text, result_row, shown_p, signed
+from golf.lab.report.season import discoveries, p_alone
 from golf.lab.report.store import index_runs, seed_of, sweep_names
 from golf.lab.report.study import read_study
 from golf.lab.report.table import Column, Table
 from golf.lab.report.variants import Variant
-from golf.lab.report.verdicts import Ranking
+from golf.lab.report.verdicts import BETTER, Ranking
 from golf.run.folder import runs_root
 from golf.settings.config import RulesConfig
 from golf.words import counted
@@ -27,6 +28,7 @@ JUDGED = (
     Column("interval_high_bpb", "", in_text=False),
     Column("p", "p", shown_p),
     Column("verdict", "verdict", is_text=True),
+    Column("season", "over the season", is_text=True, spare=4),
 )
 
 
@@ -35,7 +37,10 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
 
     Variants outside all sweeps are listed without a verdict, because they have no reference.
     """
-    rows, seen, notes = [], set(), _notes(rules)
+    rows: list[dict[str, Any]] = []
+    seen: set[tuple[str, int | None]] = set()
+    notes = _notes(rules)
+    season: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}  # reference → variant and seeds → p, row
     for name in sweep_names(runs_root()):
         try:
             findings = judged(read_study([name]), rules, **options)
@@ -45,16 +50,32 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
             continue
         # A variant may be in several sweeps, with another reference in each; seeds in none are listed by themselves.
         seen |= {(v.id, row.seed) for v in findings.study.variants for row in v.rows}
-        rows += _rows(findings)
+        for row, variant in zip(_rows(findings), _finished(findings), strict=True):
+            rows.append(row)
+            if isinstance(findings.reference, Variant) and (p := p_alone(findings, variant)) is not None:
+                # A variant that is judged again on the same runs is no further try.
+                season.setdefault(findings.reference.id, {}).setdefault(f"{variant.id} {row['seeds']}", (p, row))
+    for tries in season.values():
+        found = discoveries([p for p, _ in tries.values()], rules.alpha)
+        for at, ((_, row), is_found) in enumerate(zip(tries.values(), found, strict=True), start=1):
+            row["season"] = f"{BETTER if is_found else 'not shown'} ({at} of {len(tries)})"
+    if any(len(tries) > 1 for tries in season.values()):
+        notes.append(
+            "Over the season: all that was compared with one reference, oldest sweep first; of what is called better "
+            f"there, no more than {rules.alpha:.0%} are false on average (LORD++)."
+        )
     rows += _loose(rules, seen)
     columns = (Column("sweep", "sweep", is_text=True), Column("variant", "variant", is_text=True), *JUDGED)
     return Table(columns, rows, f"{counted(len(rows), 'result')} by rules={rules.name}", notes)
 
 
 def _rows(findings: Findings) -> list[dict[str, Any]]:
-    finished = [v for v in findings.study.variants if any(not row.is_open for row in v.rows)]
     name = findings.reference_name if findings.reference is not None else None
-    return [_row(findings, variant, name) for variant in finished]
+    return [_row(findings, variant, name) for variant in _finished(findings)]
+
+
+def _finished(findings: Findings) -> list[Variant]:
+    return [v for v in findings.study.variants if any(not row.is_open for row in v.rows)]
 
 
 def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[str, Any]:

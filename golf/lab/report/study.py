@@ -11,7 +11,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.lab.report.changes import Flat, change, differing_keys, required_by, techniques_of, why_not_separable
-from golf.lab.report.earlier_sweeps import Record, runs_again, with_rivals
+from golf.lab.report.earlier_sweeps import Record, first_variant, runs_again, with_rivals
 from golf.lab.report.imported_rows import find_imported, imported_variants
 from golf.lab.report.rows import REFUSED, WAITING, RunRow, row_of
 from golf.lab.report.sequential import SequentialPlan
@@ -115,7 +115,22 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
     # A record tells when its runs were chosen; folders are chosen now.
     created = min(str(r.get("created", "")) for r in records) if len(records) == len(targets) else None
     earlier = [r for r in others if created is None or str(r.get("created", "")) < created]
-    return _with_earlier(labelled, records, earlier, root, row_of)
+    found = _with_earlier(labelled, records, earlier, root, row_of)
+    return replace(found, about_chosen=(*found.about_chosen, *_about_season(found, records, others)))
+
+
+def _about_season(study: Study, own: Sequence[Record], others: Sequence[Record]) -> Iterable[str]:
+    """Say how many variants were compared with these runs of the reference, if other sweeps did so, too."""
+    if study.reference is None:
+        return
+    id, seeds = study.reference.id, {row.seed for row in study.reference.counted}
+    alike = [r for r in others if first_variant(r) == id and seeds & seeds_asked(r).get(id, set())]
+    tried = {v for record in (*own, *alike) for v in seeds_asked(record)} | {v.id for v in study.variants}
+    if alike:
+        yield (
+            f"{len(tried) - 1} variants were compared with these runs of the reference, in {len(alike) + 1} sweeps: "
+            "golf ledger says which of them are better over all."
+        )
 
 
 def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record], root: Path, row_of: RowOf) -> Study:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import subprocess
 import sys
-import re
 from pathlib import Path
 
 import pytest

@@ -1,12 +1,17 @@
 """The ledger of all finished variants."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from golf.lab.report.ledger import ledger
+from golf.lab.report.study import read_study
 from golf.settings.config import Config, OptimConfig, RulesConfig
-from tests.lab.report.runs import write_lr_sweep, write_run, write_sweep
+from tests.lab.report.runs import with_lr, write_lr_sweep, write_run, write_sweep
 from tests.support import golf_command
 
 NOISE = (-0.0005, 0.0, 0.0006)
@@ -70,3 +75,31 @@ def test_the_status_of_a_result_that_will_be_made_again_is_not_ok(runs: Path) ->
     listed = golf_command("status").stdout
     assert "2 ok, 2 unreadable" in listed
     assert "the same command runs it again" in " ".join(golf_command("status", "lr").stdout.split())
+
+
+@pytest.mark.slow
+def test_a_season_of_a_hundred_candidates_is_mostly_true(runs: Path) -> None:
+    """Each in a sweep of its own against one baseline, by runs it shares: 20 are better by 5 sd, 80 are equal."""
+    rng, base = np.random.default_rng(19), with_lr(0.04)
+    for seed in (1, 2, 3, 4, 5):
+        write_run(runs, base, 1.2 + 0.0007 * rng.standard_normal(), seed)
+    true = set(rng.choice(100, 20, replace=False).tolist())
+    for number in range(100):
+        ours = with_lr(0.05 + number / 1000)
+        for seed in (1, 2, 3, 4, 5):
+            write_run(runs, ours, 1.2 + 0.0007 * (rng.standard_normal() - 5 * (number in true)), seed)
+        both = (("0.04", base), (str(number), ours))
+        asked = [([f"optim.matrix_lr={lr}"], cfg, seed) for lr, cfg in both for seed in range(1, 6)]
+        name = f"s{number:03d}"
+        write_sweep(runs, name, asked)
+        os.utime(runs / "sweeps" / name / "sweep.json", (number, number))
+    table = ledger(RulesConfig())
+    rows = {int(row["sweep"][1:]): row for row in table.rows if row["verdict"] != "reference"}
+    assert len(rows) == 100 and rows[0]["season"].endswith("(1 of 100)") and rows[99]["season"].endswith("(100 of 100)")
+    each = {n for n, row in rows.items() if row["verdict"].startswith("better")}
+    over = {n for n, row in rows.items() if row["season"].startswith("better")}
+    # Table by table some of what is equal is called better; over the season less, and most of what is better stands.
+    assert (len(each - true), len(over - true), len(over & true)) == (6, 1, 20)
+    assert any("LORD++" in note for note in table.notes)
+    (said,) = [line for line in read_study(["s007"]).about_chosen if "golf ledger" in line]
+    assert said.startswith("100 variants were compared with these runs of the reference, in 100 sweeps")
