@@ -30,7 +30,7 @@ from golf.lab.report.variants import Variant
 from golf.run.folder import runs_root
 from golf.settings.quoting import typed
 from golf.tables import grouped
-from golf.words import as_override
+from golf.words import as_override, counted
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
 MOST_KEYS_IN_A_LABEL = 3
@@ -128,8 +128,8 @@ def _about_season(study: Study, own: Sequence[Record], others: Sequence[Record])
     tried = {v for record in (*own, *alike) for v in seeds_asked(record)} | {v.id for v in study.variants}
     if alike:
         yield (
-            f"{len(tried) - 1} variants were compared with these runs of the reference, in {len(alike) + 1} sweeps: "
-            "golf ledger says which of them are better over all."
+            f"These runs of the reference were compared with {counted(len(tried) - 1, 'variant')} in "
+            f"{counted(len(alike) + 1, 'sweep')}: golf ledger says which of them are better over all."
         )
 
 

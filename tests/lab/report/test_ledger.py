@@ -102,4 +102,4 @@ def test_a_season_of_a_hundred_candidates_is_mostly_true(runs: Path) -> None:
     assert (len(each - true), len(over - true), len(over & true)) == (6, 1, 20)
     assert any("LORD++" in note for note in table.notes)
     (said,) = [line for line in read_study(["s007"]).about_chosen if "golf ledger" in line]
-    assert said.startswith("100 variants were compared with these runs of the reference, in 100 sweeps")
+    assert said.startswith("These runs of the reference were compared with 100 variants in 100 sweeps")
