@@ -29,7 +29,17 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     Temporary files that killed writers of `path` left on this machine are removed.
     """
     data = content.encode() if isinstance(content, str) else content
-    with _written_beside(path, data) as temporary:
+    with _written_beside(path, [data]) as temporary:
+        temporary.replace(path)
+
+
+def write_stream(path: Path, parts: Iterable[bytes], mtime_ns: int) -> None:
+    """Replace the content of `path` with all `parts`, once the last has come, and set its time of change.
+
+    Raises `GolfError` if the disk refuses, and whatever `parts` raises; `path` then stays as it is.
+    """
+    with _written_beside(path, parts) as temporary:
+        os.utime(temporary, ns=(mtime_ns, mtime_ns))
         temporary.replace(path)
 
 
@@ -38,7 +48,7 @@ def write_new(path: Path, content: str) -> bool:
 
     If several writers call this at once, exactly one gets True. Raises `GolfError` if the disk refuses.
     """
-    with _written_beside(path, content.encode()) as temporary:
+    with _written_beside(path, [content.encode()]) as temporary:
         try:
             # Unlike a rename, a link never replaces a file that another process has written in the meantime.
             os.link(temporary, path)
@@ -55,8 +65,8 @@ def write_new(path: Path, content: str) -> bool:
 
 
 @contextlib.contextmanager
-def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
-    """Yield a temporary file with `data` in the folder of `path`, and remove it at the end of the block.
+def _written_beside(path: Path, parts: Iterable[bytes]) -> Iterator[Path]:
+    """Yield a temporary file with `parts` in the folder of `path`, and remove it at the end of the block.
 
     Raises `GolfError` for an `OSError` here or in the block.
     """
@@ -69,7 +79,8 @@ def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(path.parent, prefix)
             with temporary.open("wb") as file:
-                file.write(data)
+                for part in parts:
+                    file.write(part)
                 file.flush()
                 # Without it a power failure after the rename could leave the new name with no content.
                 os.fsync(file.fileno())

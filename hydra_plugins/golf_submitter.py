@@ -21,6 +21,8 @@ class GolfSubmitter(GolfLauncher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from golf.errors import GolfError
+        from golf.lab.cluster.bring import bring_before
+        from golf.lab.cluster.rented import start_follower
         from golf.lab.cluster.show import show_order, show_sent
         from golf.lab.cluster.submit import import_submitit, lock_submitting, make_order, record_order, submit
         from golf.lab.cluster.waves import start_waves
@@ -33,11 +35,11 @@ class GolfSubmitter(GolfLauncher):
         if initial_job_idx:
             raise GolfError("A sweeper that waits for scores cannot be submitted: use -m with golf/train.py for it.")
         name, is_dry_run = Path(self.config.hydra.sweep.dir).name, DRY_RUN in os.environ
-        if not is_dry_run:
-            import_submitit()
         asked = [job for _, job in self.jobs(job_overrides)]
-        to_slurm = any(isinstance(job, Job) and job.cfg.cluster.executor == "slurm" for job in asked)
-        if to_slurm and not is_dry_run and shutil.which("sbatch") is None:
+        executors = {job.cfg.cluster.executor for job in asked if isinstance(job, Job)}
+        if not is_dry_run and executors != {"ssh"}:
+            import_submitit()
+        if "slurm" in executors and not is_dry_run and shutil.which("sbatch") is None:
             raise GolfError(
                 "There is no Slurm here (no sbatch in the PATH): submit on the cluster's login node, look at the jobs "
                 "with --dry-run, or run them on this machine with cluster=local."
@@ -45,8 +47,11 @@ class GolfSubmitter(GolfLauncher):
         in_rounds = any(isinstance(job, Job) and job.cfg.sweep.until == DECIDED for job in asked)
         # Taken before the queue is asked: two processes that both found a run missing would both send it.
         with lock_submitting(), taken_back_unless_sent(name):
+            if not is_dry_run:
+                bring_before(asked)
             if in_rounds:
                 start_waves(asked, name, sys.argv, dry_run=is_dry_run)
+                start_follower(name)
                 return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]
             order = make_order(asked)
             show_order(order, name)
@@ -55,6 +60,7 @@ class GolfSubmitter(GolfLauncher):
                 record_order(order, name)
                 if order.to_run:
                     show_sent(submit(order, name), name)
+                start_follower(name)
         # Told at the end, because the others are sent all the same. The exit status must not say that all is well.
         if order.refused:
             count, asked_for = len(order.refused), len(order.refused) + len(order.jobs)

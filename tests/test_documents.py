@@ -122,7 +122,7 @@ def swept_by(name: str) -> list[str]:
 def check_golf(command: str, arguments: list[str]) -> None:
     if command in ("train", "submit"):
         check_training(arguments)
-    elif command in ("status", "cancel"):
+    elif command in ("status", "cancel", "follow"):
         assert len([a for a in arguments if a != "--watch"]) == 1
     elif command != "bench":  # a script of its own, which measures
         with pytest.raises(ParsedError) as caught:

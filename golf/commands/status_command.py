@@ -14,6 +14,7 @@ LOOKS_TO_END = 2  # one after the other that found nobody at work
 def main(arguments: list[str]) -> int:
     """Print the table of runs, once or until the sweep has ended. Then the status is 1 unless every run is `ok`."""
     args = CommandParser("status", __doc__).parse_intermixed_args(arguments)
+    from golf.lab.cluster.batch import about_follower
     from golf.lab.cluster.show import status_table
     from golf.lab.cluster.status import find_record, sweep_status
     from golf.lab.cluster.waves import about_waves
@@ -25,7 +26,7 @@ def main(arguments: list[str]) -> int:
     if args.watch:
         return _watch(record.name)
     console().print(status_table(sweep_status(record), record.name))
-    if said := about_waves(record.name):
+    for said in filter(None, (about_waves(record.name), about_follower(record.name))):
         print(said)
     return 0
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+from golf.files import write_atomic
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 
@@ -44,7 +46,10 @@ def draw_curves(folder: RunFolder, result: Result) -> None:
     rate.set_ylim(0, 1.08)
     (rows or [rate])[-1].set_xlabel("seconds of training")
     rate.grid(alpha=0.3)
-    figure.savefig(folder.curves, dpi=130)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=130)
+    # A follower may be copying the folder.
+    write_atomic(folder.curves, picture.getvalue())
 
 
 def _plot(axes: Any, events: list[dict[str, Any]], key: str, **style: Any) -> None:

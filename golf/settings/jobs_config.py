@@ -41,7 +41,7 @@ class ClusterConfig:
     """The cluster that `golf submit` submits to. `auto` settings are chosen for its GPUs."""
 
     name: str = "local"
-    executor: str = one_of("local", "slurm")  # submitit's executor
+    executor: str = one_of("local", "slurm", "ssh")  # submitit's, or ssh: a machine that ssh reaches
     nodes: int = number(1, at_least=1)  # machines per run; becomes launch.nodes
     gpus: int = number(0, at_least=0)  # GPUs and ranks per machine; 0 = a CPU run of launch.nproc ranks
     gpu_name: str = ""  # name of the GPU as torch reports it
@@ -54,6 +54,16 @@ class ClusterConfig:
     dollars_per_gpu_hour: float = number(0.0, at_least=0)  # price for the estimate that is printed before submitting
     setup: list[str] = field(default_factory=list)  # shell lines before the run: modules, containers, environments
     sbatch: dict[str, Any] = field(default_factory=dict)  # other fields of sbatch: partition, account, qos, …
+    host: str = later("")  # executor=ssh: the machine as user@address:port; ssh's own names work, too
+    ssh: str = later("ssh")  # ssh with its options, such as ssh -i KEY
+    folder: str = later("golf")  # folder of code, data and runs on that machine, seen from its home
+    python: str = later("python3")  # Python there, after the lines of setup
+    # shell command that gets the data there, in a folder with golf's code, such as golf data get; "" = sent if small
+    data: str = later("")
+    data_mb: int = later(number(500, at_least=0))  # largest data that are sent, in millions of bytes
+    # time without an answer after which runs of that machine are lost and go elsewhere
+    lost_minutes: float = later(number(10.0, at_least=0))
+    done: str = later("")  # shell command that runs here once all results are home, such as one that stops the machine
 
 
 @dataclass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from golf.lab.cluster.queue import JobState
+from golf.lab.cluster.batch import is_rented
+from golf.lab.cluster.state import JobState
 
 FAILED, LOST = "failed", "lost"
 # States after which the same job may well succeed: the machine or a person ended it.
@@ -24,6 +25,8 @@ def ending(job: str, slurm: JobState | None, logs: Path) -> tuple[str, str]:
     `slurm` is what Slurm says, None if it does not know the job or does not answer; `logs` is the sweep's folder of
     logs. Only a job that was ended from outside is worth submitting again as it is.
     """
+    if is_rented(job):
+        return _on_a_rented_machine(job, slurm)
     said = last_words(job, logs)
     if slurm is None:
         if said:
@@ -36,6 +39,16 @@ def ending(job: str, slurm: JobState | None, logs: Path) -> tuple[str, str]:
     parts += [said] if said else ["no log"]
     parts.append(REMEDIES.get(name, "mend that before you submit again"))
     return FAILED, "; ".join(parts)
+
+
+def _on_a_rented_machine(job: str, state: JobState | None) -> tuple[str, str]:
+    """Return the same for a job of a machine that ssh reaches."""
+    if state and state.name == LOST.upper():
+        return LOST, f"{state.reason}; the same command with another cluster.host goes on from what is here"
+    if state and state.name == FAILED:
+        return FAILED, state.reason
+    last = f" (last line there: {state.reason})" if state and state.reason else ""
+    return LOST, f"it ended without a result{last}: submit again"
 
 
 def _status(exit_code: str) -> str:
@@ -51,12 +64,13 @@ def last_words(job: str, logs: Path) -> str:
     # submitit's names: <job>_<task>_log.err and .out. An error is more telling than ordinary output.
     paths = [path for end in ("err", "out") for path in sorted(logs.glob(f"{job}_*_log.{end}"))]
     for path in paths:
-        if line := _last_line(path):
+        if line := last_line(path):
             return f"“{line}” ({path})"
     return f"an empty log ({paths[0]})" if paths else ""
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
+    """Return the last line of a log that says something; empty if there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - TAIL_BYTES))

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from golf.errors import GolfError
+from golf.lab.cluster.batch import about_follower
 from golf.lab.cluster.ending import FAILED, LOST
 from golf.lab.cluster.status import NOT_STARTED, UNKNOWN, WAITING, sweep_status
 from golf.lab.sweep.jobs import RUNNING, STOPPED
@@ -64,4 +65,4 @@ def states(name: str) -> dict[str, Any]:
         for run, line in lines
         if line.state in WITHOUT_RESULT
     ]
-    return {"runs": runs, "about": about_waves(name)}
+    return {"runs": runs, "about": "; ".join(filter(None, (about_waves(name), about_follower(name))))}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import yaml
 
 from golf.errors import GolfError
+from golf.lab.cluster.rented import machine_of
 from golf.paths import ROOT
 from golf.settings.hardware import Hardware, node_with
 from golf.settings.usage import options_of
@@ -23,8 +24,10 @@ def cluster_hardware(arguments: Sequence[str]) -> Hardware | None:
         return None
     for argument in arguments:
         key, _, value = argument.partition("=")
-        if key.startswith("cluster.gpu"):
-            values[key.removeprefix("cluster.")] = value
+        if key.startswith("cluster."):
+            values[key.removeprefix("cluster.")] = value.strip("'\"")
+    if values["executor"] == "ssh" and "gpu_name" not in values:
+        return machine_of(values.get("host", ""), values.get("ssh", "ssh"))
     return node_with(int(values.get("gpus", 0)), str(values.get("gpu_name", "")))
 
 

@@ -6,41 +6,31 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from golf.errors import GolfError
+from golf.lab.cluster.batch import is_rented, rented_states
+from golf.lab.cluster.state import PENDING as PENDING
+from golf.lab.cluster.state import JobState as JobState
 
-PENDING, RUNNING = "PENDING", "RUNNING"
-OPEN = (PENDING, RUNNING, "CONFIGURING", "COMPLETING", "REQUEUED", "RESIZING", "SUSPENDED", "REQUEUE_HOLD", "SIGNALING")
 IDS_AT_ONCE = 500  # job ids on one command line
 
 
-class JobState(NamedTuple):
-    """State and exit code of a job, as Slurm reports them."""
-
-    name: str  # such as PENDING or FAILED
-    exit_code: str = ""  # exit status and signal of an ended job, such as 3:0
-    reason: str = ""  # why a job waits, such as Resources
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether the job waits or runs."""
-        return self.name in OPEN
-
-
 def job_states(ids: Iterable[str]) -> dict[str, JobState]:
-    """Return Slurm's state of each job by its id, such as `123_4`. Jobs that Slurm has forgotten are left out.
+    """Return the state of each job by its id, such as `123_4`. Jobs that Slurm has forgotten are left out.
 
+    Those of rented machines are as the follower heard of them last; the others are Slurm's.
     The queue is asked first. Ended jobs are looked up in the accounting where the site has it, then in the controller,
     which remembers a job for MinJobAge seconds.
     """
-    wanted = set(ids)
+    asked = set(ids)
+    states = rented_states(job for job in asked if is_rented(job))
+    wanted = {job for job in asked if not is_rented(job)}
     if not wanted or not shutil.which("squeue"):
-        return {}
+        return states
     # Without --array squeue prints the waiting jobs of an array as one line.
     lines = _ask("squeue", "--noheader", "--array", "--me", "--format=%i %T %r").splitlines()
     queue = (line.split(maxsplit=2) for line in lines)
-    states = {job: JobState(state, reason=" ".join(reason)) for job, state, *reason in queue if job in wanted}
+    states |= {job: JobState(state, reason=" ".join(reason)) for job, state, *reason in queue if job in wanted}
     if gone := sorted(wanted - states.keys()):
         states |= _ended(gone)
     return states

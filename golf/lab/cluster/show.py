@@ -11,6 +11,7 @@ from golf.lab.cluster.submit import ClusterOrder
 from golf.lab.sweep.jobs import common_overrides, label, made_by_other_code
 from golf.run.folder import runs_root
 from golf.settings.config import training_seconds
+from golf.settings.hardware import detect
 from golf.words import counted
 
 MOST_IN_AN_ARRAY = 1000  # jobs, by Slurm's default of MaxArraySize
@@ -18,9 +19,6 @@ MOST_IN_AN_ARRAY = 1000  # jobs, by Slurm's default of MaxArraySize
 
 def show_order(order: ClusterOrder, name: str) -> None:
     """Print counts, cost and the plan of the first run, before anything is sent."""
-    # Only here, because a plan needs torch, and `golf status` prints none.
-    from golf.lab.plan.lines import lines_before_run
-
     common = common_overrides([*order.jobs, *order.refused])
     for refused in order.refused:
         print(f"error: {label(refused, common)}: {refused.sentence}", file=sys.stderr)
@@ -38,6 +36,14 @@ def show_order(order: ClusterOrder, name: str) -> None:
     if not order.to_run:
         return
     cfg = order.to_run[0].cfg
+    if cfg.cluster.executor == "ssh":
+        gpus = detect().gpus
+        what = (
+            f"the {counted(gpus, 'GPU')} of {cfg.cluster.host} carry" if gpus else f"{cfg.cluster.host} has cores for"
+        )
+        print(f"as many at once as {what}, without a limit of time")
+        _show_first(order)
+        return
     price = f", ${order.dollars:,.0f}" if order.dollars else ""
     cost = f"at most {order.gpu_hours:,.1f} GPU hours{price}" if cfg.cluster.gpus else "no GPUs"
     is_slurm = cfg.cluster.executor == "slurm"
@@ -52,9 +58,17 @@ def show_order(order: ClusterOrder, name: str) -> None:
             f"warning: an array of {counted(len(order.to_run), 'job')} is more than Slurm's MaxArraySize admits unless "
             "the cluster has raised it (scontrol show config): list fewer values, or submit in parts"
         )
+    _show_first(order)
+
+
+def _show_first(order: ClusterOrder) -> None:
+    """Print what was chosen for the runs, and the plan of the first."""
+    # Only here, because a plan needs torch, and `golf status` prints none.
+    from golf.lab.plan.lines import lines_before_run
+
     for remark in dict.fromkeys(remark for job in order.to_run for remark in job.remarks):
         print(f"  {remark}")
-    for line in lines_before_run(cfg):
+    for line in lines_before_run(order.to_run[0].cfg):
         print(f"  first run's {line}")
 
 

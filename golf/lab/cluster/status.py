@@ -10,9 +10,11 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.files import DAMAGED, read_json
+from golf.lab.cluster.batch import follower_lock
 from golf.lab.cluster.ending import LOST as LOST
 from golf.lab.cluster.ending import ending, last_words
 from golf.lab.cluster.queue import PENDING, JobState, job_states
+from golf.lab.cluster.state import UNREACHABLE
 from golf.lab.cluster.submit import read_submitted
 from golf.lab.report.rows import UNREADABLE
 from golf.lab.report.store import find_record as find_any_record
@@ -35,7 +37,7 @@ class RunStatus:
     seed: int
     state: str  # state of the result, or running, waiting, stopped, unreadable, failed, lost, not started, unknown
     detail: str = ""  # score, progress or reason
-    job: str = ""  # id of the Slurm job
+    job: str = ""  # id of the job of Slurm or of a rented machine
 
 
 def find_record(name: str) -> SweepRecord:
@@ -79,6 +81,8 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
         return result.state, (f"{result.final_score.val_bpb:.4f} bpb" if result.final_score else result.reason)
     state = slurm.get(job) if isinstance(slurm, dict) else None
     progress = progress_of(key)
+    if state and state.name == UNREACHABLE:
+        return UNKNOWN, "; ".join(filter(None, (_how_far(key) if find_run(*key) else "", state.reason)))
     # A lock may be invisible from here, where the file system does not carry locks between machines: a job that Slurm
     # runs and that has made its folder is running, too.
     if progress == RUNNING or (state and state.is_open and state.name != PENDING and find_run(*key)):
@@ -123,7 +127,8 @@ def _how_far(key: Key) -> str:
 
 def is_at_work(name: str, lines: Sequence[RunStatus]) -> bool:
     """Tell whether runs of sweep `name` are at work, or a process or a job that will start more of them."""
-    if any(line.state in (RUNNING, WAITING) for line in lines) or is_locked(sweep_lock_name(name)):
+    locks = sweep_lock_name(name), follower_lock(name)
+    if any(line.state in (RUNNING, WAITING) for line in lines) or any(map(is_locked, locks)):
         return True
     # It imports torch, which takes seconds, and few sweeps are on a cluster.
     if not (sweep_folder(name) / "waves.jsonl").exists():

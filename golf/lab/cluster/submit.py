@@ -16,6 +16,7 @@ from typing import Any
 from golf.errors import GolfError
 from golf.files import append_lines, read_lines, write_json
 from golf.lab.cluster.queue import job_states
+from golf.lab.cluster.rented import send_runs
 from golf.lab.cluster.snapshot import take_snapshot
 from golf.lab.cluster.unrecorded import note_sending, note_sent, unrecorded_jobs
 from golf.lab.sweep.jobs import FINISHED, RUNNING, Job, Key, Refused, dealt, distinct, progress_of
@@ -135,11 +136,15 @@ def read_submitted(path: Path) -> Iterator[tuple[Key, str]]:
 
 
 def submit(order: ClusterOrder, name: str) -> list[str]:
-    """Send the runs of `order` as one job array that runs from a snapshot of the code. Return the jobs' ids.
+    """Send the runs of `order` as one job array, or to a rented machine, with a snapshot of the code.
+
+    Return the jobs' ids.
 
     Raises `GolfError` if submitit is missing or the cluster refuses.
     """
     folder = sweep_folder(name)
+    if order.to_run[0].cfg.cluster.executor == "ssh":
+        return send_runs(order.to_run, name)
     snapshot = take_snapshot(folder / "snapshots")
     files = [_write_job(folder / "jobs", job) for job in order.to_run]
     sender = executor(order.to_run[0], folder / "slurm", snapshot, name)

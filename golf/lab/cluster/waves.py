@@ -13,6 +13,7 @@ from pathlib import Path
 
 from golf.errors import GolfError
 from golf.files import append_lines, read_json, read_lines, write_json
+from golf.lab.cluster.batch import FOLLOWER, follower_lock, waves_file
 from golf.lab.cluster.queue import job_states
 from golf.lab.cluster.show import show_order, show_sent
 from golf.lab.cluster.snapshot import take_snapshot
@@ -28,6 +29,7 @@ from golf.lab.report.sequential import SequentialPlan, SequentialVerdicts
 from golf.lab.sweep.jobs import Job, Refused, dealt
 from golf.lab.sweep.record import extended, make_record, read_record, write_record
 from golf.lab.sweep.rounds import decisions, next_round, planned, shown_decisions
+from golf.run.locks import is_locked
 from golf.run.sweeps import sweep_folder
 from golf.settings.config import Config, from_dict, to_dict
 
@@ -61,8 +63,8 @@ def start_waves(asked: Sequence[Job | Refused], name: str, command: Sequence[str
     Raises `GolfError` if there is nothing to compare, if an earlier start had another plan, or without a Slurm.
     """
     variants, plan = planned(asked, name)
-    if any(job.cfg.cluster.executor != "slurm" for job in variants.values()):
-        raise GolfError("sweep.until=decided waits for its rounds by Slurm: use golf train for it on this machine.")
+    if any(job.cfg.cluster.executor == "local" for job in variants.values()):
+        raise GolfError("sweep.until=decided needs Slurm or cluster=ssh: use golf train for it on this machine.")
     waves = Waves(name, list(command), plan, variants, [job for job in asked if isinstance(job, Refused)])
     if dry_run:
         done = decisions(name, variants, plan)
@@ -141,13 +143,18 @@ def read_waves(name: str) -> Waves:
 
 def waves_sent(name: str) -> list[Wave]:
     """Return the rounds that were sent to Slurm, the oldest first; none for a sweep of a fixed size."""
-    return [Wave(**values) for values in read_lines(sweep_folder(name) / "waves.jsonl")]
+    return [Wave(**values) for values in read_lines(waves_file(name))]
 
 
 def waiting_controller(name: str) -> Wave | None:
-    """Return the latest round whose waiting job is queued or runs; None if no job will go on with the sweep."""
+    """Return the latest round whose waiting job is queued or runs; None if no job will go on with the sweep.
+
+    Of rented machines the follower is the waiting job.
+    """
     sent = {wave.job: wave for wave in waves_sent(name) if wave.job != os.environ.get("SLURM_JOB_ID")}
     alive = [sent[job] for job, state in job_states(sent).items() if state.is_open]
+    if FOLLOWER in sent and is_locked(follower_lock(name)):
+        alive.append(sent[FOLLOWER])
     return max(alive, key=lambda wave: wave.look, default=None)
 
 
@@ -165,11 +172,17 @@ def about_waves(name: str) -> str:
     except GolfError as error:
         return f"{said}; {error}"
     after = f"job {waiting.job} sends the next" if waiting else "no job goes on with it: give the same command again"
+    if waiting and waiting.job == FOLLOWER:
+        after = "the follower here sends the next"
     return f"{said}; {after}"
 
 
 def _send_controller(order: ClusterOrder, look: int, name: str) -> None:
     """Send the job that waits until all jobs of the round have ended, however they ended."""
+    if order.jobs[0].cfg.cluster.executor == "ssh":
+        append_lines(waves_file(name), [{"look": look, "job": FOLLOWER}])
+        print(f"round {look}; the follower on this machine decides after it and sends the next one")
+        return
     queued, wanted = queued_runs(), {job.key for job in order.jobs}
     if not (ids := sorted(job for key, job in queued.items() if key in wanted)):
         raise GolfError(f"The runs of round {look} work outside of Slurm: give the same command once they have ended.")
@@ -182,7 +195,7 @@ def _send_controller(order: ClusterOrder, look: int, name: str) -> None:
     except Exception as error:
         # submitit passes on whatever sbatch said, in exceptions of many classes.
         raise GolfError(f"The job after round {look} could not be submitted: {' '.join(str(error).split())}") from error
-    append_lines(folder / "waves.jsonl", [{"look": look, "job": job.job_id}])
+    append_lines(waves_file(name), [{"look": look, "job": job.job_id}])
     print(f"round {look}; job {job.job_id} decides after it and sends the next one")
 
 

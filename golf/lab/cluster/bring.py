@@ -1,0 +1,199 @@
+"""Bring results, logs, weights and checkpoints home from rented machines, while their runs go on.
+
+A follower asks every few seconds for what it lacks. It keeps no list: the files that are here say what is known, by
+their bytes and times. So it may be killed at any moment and started again anywhere where the runs are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import IO, Any
+
+from golf.errors import GolfError
+from golf.files import write_json
+from golf.lab.cluster.batch import (
+    Batch,
+    Heard,
+    bring_lock,
+    follower_lock,
+    owners,
+    read_batches,
+    read_heard,
+    waves_file,
+    write_heard,
+)
+from golf.lab.cluster.line import GoneError, LineError, read_answer
+from golf.lab.cluster.parcel import stamps, unpack
+from golf.lab.cluster.pod import files_of
+from golf.lab.cluster.rented import request
+from golf.lab.cluster.state import OPEN
+from golf.lab.sweep.jobs import Job, Refused
+from golf.run.folder import RunFolder, attempts, runs_root, state_of
+from golf.run.locks import try_lock
+from golf.run.result import FINAL
+from golf.run.sweeps import sweep_folder
+
+SECONDS_BETWEEN = 10.0
+
+
+def follow(name: str) -> int:
+    """Bring the results of sweep `name` home until all are here, then run what was asked for. Return 0 if all is home.
+
+    Raises `GolfError` if another follower is at work, or if a round of a sweep in rounds is not complete.
+    """
+    if (lock := try_lock(follower_lock(name))) is None:
+        raise GolfError(f"Another follower brings the runs of {name} home: golf status {name} shows them.")
+    with lock:
+        before: list[str] = []
+        while True:
+            if (said := bring(name)) and said != before:
+                print("\n".join(said), flush=True)
+            before = said
+            left = [(batch, heard) for batch in read_batches(name) if not (heard := read_heard(batch)).is_home]
+            goes_on = not left and _sends_a_round(name)
+            failed = (
+                [] if waves_file(name).exists() and (left or goes_on) else _run_done(name, [b.host for b, _ in left])
+            )
+            if not left and not goes_on:
+                print(
+                    failed[0] if failed else f"all runs of {name} that ended are home: golf report {name}", flush=True
+                )
+                return int(bool(failed))
+            if left and all(heard.is_lost for _, heard in left):
+                hosts = ", ".join(dict.fromkeys(batch.host for batch, _ in left))
+                print(
+                    f"{hosts} does not answer, so its runs are lost, with what came home: the same golf submit command "
+                    f"with another cluster.host goes on from there; golf follow {name} asks once more"
+                )
+                return 1
+            time.sleep(SECONDS_BETWEEN)
+
+
+def bring(name: str, lost_minutes: float | None = None) -> list[str]:
+    """Bring home what is new of the batches of sweep `name`. Return a sentence for each of them that failed.
+
+    `lost_minutes` replaces what the batches were sent with.
+    """
+    said = []
+    with bring_lock(name):
+        for batch in read_batches(name):
+            if (heard := read_heard(batch)).is_home:
+                continue
+            heard.lost_minutes = batch.lost_minutes if lost_minutes is None else lost_minutes
+            heard.tried_at = time.time()
+            try:
+                _bring(batch, heard)
+            except GoneError as error:
+                said.append(str(error))
+                heard.heard_at, heard.jobs, heard.is_home = heard.tried_at, {}, True
+            except GolfError as error:
+                said.append(str(error))
+                if isinstance(error, LineError):
+                    heard.failing_since, heard.said = heard.failing_since or heard.tried_at, str(error)
+            write_heard(batch, heard)
+    return said
+
+
+def bring_before(jobs: Sequence[Job | Refused]) -> None:
+    """Bring home what rented machines have of the variants of `jobs`, so that none is sent that is at work there."""
+    wanted = [job for job in jobs if isinstance(job, Job)]
+    variants = {job.key[0] for job in wanted}
+    limits = [job.cfg.cluster.lost_minutes for job in wanted if job.cfg.cluster.executor == "ssh"]
+    open_batches = [batch for batch in read_batches() if not read_heard(batch).is_home]
+    for name in sorted({b.sweep for b in open_batches if variants & {variant for variant, _ in b.keys}}):
+        for sentence in bring(name, limits[0] if limits else None):
+            print(f"note: {sentence}")
+        for batch in read_batches(name):
+            if (heard := read_heard(batch)).failing_since and not heard.is_lost:
+                print(
+                    f"note: its runs are lost after {heard.lost_minutes:g} min; cluster.lost_minutes=0 sends them now"
+                )
+
+
+def cancel_batches(name: str) -> int:
+    """Stop the batches of sweep `name` that are at work, bring home what they have, and return how many there were."""
+    left = [batch for batch in read_batches(name) if not read_heard(batch).is_home]
+    stopped = sum(_cancel(batch) for batch in left)
+    bring(name)
+    return stopped
+
+
+def _bring(batch: Batch, heard: Heard) -> None:
+    """Bring home what is new of one batch, and note in `heard` how its runs stand. Raises `GolfError` if it cannot."""
+    belongs, root = owners(), runs_root()
+    keys = [key for key in batch.keys if belongs[key] == batch]
+    folders = [folder for key in keys for folder in attempts(*key)]
+    log = f"sweeps/{batch.sweep}/ssh/{batch.id}.jobs.log"
+    files = [*(path for folder in folders for path in files_of(folder.path)), *root.glob("code/*.json"), root / log]
+    asked = {"sweep": batch.sweep, "batch": batch.id, "keys": keys, "all_keys": batch.keys}
+    of_runs = [rf"[^/]+-{variant}/seed{seed}(\.\d+)?/.+" for variant, seed in keys]
+    # A machine writes what it was asked for and nothing else.
+    wanted = re.compile("|".join([*of_runs, r"code/[0-9a-f]+\.json", re.escape(log)]))
+
+    def read(output: IO[bytes]) -> dict[str, Any]:
+        answer = read_answer(iter(output.readline, b""))
+        unpack(output, lambda name: root / name if wanted.fullmatch(name) and "/../" not in name else None)
+        return dict(answer)
+
+    answer = batch.line.talk(f"{batch.script} send", request({**asked, "known": stamps(files, root)}), read)
+    for folder in folders:
+        _drop_what_was_replaced(folder, answer["files"])
+    heard.heard_at, heard.failing_since, heard.said, heard.jobs = heard.tried_at, 0.0, "", answer["jobs"]
+    heard.is_home = not answer["is_alive"]
+    at_work = {batch.keys[int(index)] for index, (name, _) in heard.jobs.items() if name in OPEN}
+    if at_work and not at_work & set(keys):
+        # It came back after its runs were sent elsewhere.
+        _cancel(batch)
+
+
+def _drop_what_was_replaced(folder: RunFolder, there: Mapping[str, Any]) -> None:
+    """Take away results and checkpoints of a run that goes on in its folder on the machine and has none there."""
+    name = str(folder.path.relative_to(runs_root()))
+    if f"{name}/{folder.config.name}" not in there or state_of(folder) in FINAL:
+        return
+    for path in (folder.result, folder.error):
+        if f"{name}/{path.name}" not in there:
+            path.unlink(missing_ok=True)
+    kept = {file.rpartition("/")[0] for file in there}
+    for step in folder.checkpoint.glob("step*"):
+        if f"{name}/checkpoint" in kept and f"{name}/checkpoint/{step.name}" not in kept:
+            shutil.rmtree(step, ignore_errors=True)
+
+
+def _cancel(batch: Batch) -> bool:
+    return bool(batch.line.ask(f"{batch.script} cancel", request({"sweep": batch.sweep, "batch": batch.id})))
+
+
+def _sends_a_round(name: str) -> bool:
+    """Send the next round of a sweep in rounds, whose last one is home. Return False if there is none."""
+    if not waves_file(name).exists():
+        return False
+    # It imports torch, which few sweeps need here.
+    from golf.lab.cluster.waves import run_controller, waves_sent
+
+    before = len(read_batches(name))
+    print(run_controller(name, waves_sent(name)[-1].look), flush=True)
+    return len(read_batches(name)) > before
+
+
+def _run_done(name: str, at_work: Collection[str]) -> list[str]:
+    """Run the command of each machine whose runs are all home, once. Return a sentence for each that failed."""
+    said = []
+    for batch in read_batches(name):
+        note = sweep_folder(name) / "ssh" / f"{batch.id}.done.json"
+        if batch.host in at_work or not batch.done or note.exists():
+            continue
+        same = [b for b in read_batches(name) if (b.host, b.done) == (batch.host, batch.done)]
+        print(f"+ {batch.done}", flush=True)
+        variables = {**os.environ, "GOLF_HOST": batch.host, "GOLF_SWEEP": name}
+        if status := subprocess.run(batch.done, shell=True, env=variables, stdin=subprocess.DEVNULL).returncode:
+            said.append(f"cluster.done failed with status {status}, and golf follow {name} tries again: {batch.done}")
+            continue
+        for other in same:
+            write_json(sweep_folder(name) / "ssh" / f"{other.id}.done.json", {"at": time.time()})
+    return said

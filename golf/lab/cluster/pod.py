@@ -1,0 +1,205 @@
+"""What golf does on a rented machine: `python -m golf.lab.cluster.pod ACTION`; the first line of input is a request.
+
+`check` says what is here, `receive` takes files, `start` begins a batch in a process that outlives the line, `send`
+gives what the other end lacks, `cancel` stops a batch. Every action may be repeated. `run` is that process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from golf.files import read_json, read_object, write_json
+from golf.lab.cluster.batch import ENDED
+from golf.lab.cluster.ending import FAILED, last_line
+from golf.lab.cluster.line import ANSWER
+from golf.lab.cluster.parcel import pack, stamps, unpack
+from golf.lab.cluster.state import PENDING, RUNNING
+from golf.launch.process import Interrupted
+from golf.paths import ROOT
+from golf.run.attempts import at_work
+from golf.run.environment import package_versions
+from golf.run.folder import RunFolder, attempts, find_run, finished_run, runs_root, state_of
+from golf.run.locks import is_held, lock_file
+from golf.run.result import FINAL
+from golf.run.sweeps import sweep_folder
+
+STOP_SECONDS, POLL_SECONDS = 90.0, 0.2  # time that a batch gets to stop
+STAYS = re.compile(r"\..*|lock")  # temporary files and locks
+# Files that make a state of a run come after all that the state promises.
+LATE = ("config.json", "trained.json", "final_model.safetensors", "result.json")
+
+
+def main() -> int:
+    """Do what the command line and the request say, and print the answer."""
+    action = sys.argv[1]
+    if action == "run":
+        return run(Path(sys.argv[2]))
+    request = json.loads(sys.stdin.buffer.readline())
+    if action == "send":
+        send(request)
+    else:
+        actions: dict[str, Callable[[Any], Any]] = {
+            "check": check,
+            "receive": lambda _: unpack(sys.stdin.buffer, place),
+            "start": start,
+            "cancel": cancel,
+        }
+        print(f"\n{ANSWER}{json.dumps(actions[action](request))}", flush=True)
+    return 0
+
+
+def check(request: dict[str, Any]) -> dict[str, Any]:
+    """Return versions, and bytes of the files below each of `request["places"]`, by their names there."""
+    places = {name: place(name) for name in request["places"]}
+    files = {n: {str(f.relative_to(p)): f.stat().st_size for f in files_of(p)} for n, p in places.items()}
+    return {"python": sys.version.split()[0], "packages": package_versions(), "files": files}
+
+
+def place(name: str) -> Path:
+    """Return where a file goes here: what belongs to a run to the runs, any other where a run looks for it."""
+    kind, _, rest = name.partition(":")
+    return runs_root() / rest if kind == "runs" else ROOT / Path(rest).expanduser()
+
+
+def files_of(place: Path) -> list[Path]:
+    """Return the plain files at or below a path."""
+    return [path for path in ([place] if place.is_file() else sorted(place.rglob("*"))) if path.is_file()]
+
+
+def start(request: dict[str, Any]) -> str:
+    """Start the process of a batch unless it lives or has ended."""
+    batch = _batch_path(request)
+    if not is_held(_lock(batch)) and not _log(batch).exists():
+        with _log(batch).open("ab") as log:
+            command = [sys.executable, "-m", "golf.lab.cluster.pod", "run", str(batch)]
+            # In a session of its own, so that the end of the line does not reach it.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        while process.poll() is None and not is_held(_lock(batch)):
+            time.sleep(POLL_SECONDS)
+    return "started"
+
+
+def run(batch: Path) -> int:
+    """Get the data if there is a command for it, and run the batch. Return 0 if every run has a result."""
+    if (lock := lock_file(_lock(batch))) is None:
+        return 0
+    with lock:
+        from golf.lab.sweep.batch import run_batch
+        from golf.lab.sweep.jobs import Job
+        from golf.run.sweeps import Row
+        from golf.settings.config import Config, from_dict
+
+        asked = read_json(batch)
+        if asked["data"]:
+            print(f"+ {asked['data']}", flush=True)
+            script = f'golf() {{ "{sys.executable}" -m golf "$@"; }}; {asked["data"]}'
+            if status := subprocess.run(["sh", "-c", script], cwd=ROOT, stdin=subprocess.DEVNULL).returncode:
+                print(f"cluster.data failed with status {status}: mend the command and submit again", flush=True)
+                return 1
+        jobs = [Job.of(job["overrides"], from_dict(Config, job["config"])) for job in asked["jobs"]]
+        rows: list[Row] = []
+        with contextlib.suppress(Interrupted):
+            run_batch(jobs, name=asked["sweep"], rows=rows, first_batch=False)
+        # In the order of the jobs, for those that could not be started.
+        said = {tuple(row.overrides): row.error for row in rows if row.error}
+        write_json(_errors(batch), {str(i): said[job.overrides] for i, job in enumerate(jobs) if job.overrides in said})
+    return int(bool(said))
+
+
+def send(request: dict[str, Any]) -> None:
+    """Write a line with the batch's states, the files and a parcel of those that differ from `request["known"]`."""
+    batch, root, keys = _batch_path(request), runs_root(), request["keys"]
+    # First of all: what is said to have ended has all its files, which are listed afterwards.
+    is_alive = is_held(_lock(batch))
+    states = _states(batch, request["all_keys"], is_alive)
+    folders = [folder for key in keys for folder in attempts(*key)]
+    files = stamps([p for f in folders for p in _of_run(f)] + [*root.glob("code/*.json"), _log(batch)], root)
+    new = sorted((name for name in files if files[name] != request["known"].get(name)), key=_turn)
+    out = sys.stdout.buffer
+    out.write(f"\n{ANSWER}{json.dumps({'jobs': states, 'is_alive': is_alive, 'files': files})}\n".encode())
+    pack(out, ((name, root / name) for name in new))
+    out.flush()
+
+
+def cancel(request: dict[str, Any]) -> bool:
+    """Stop the process of a batch, which lets its runs write what they have. Return whether there was one."""
+    lock = _lock(_batch_path(request))
+    if not is_held(lock):
+        return False
+    os.killpg(int(read_object(lock)["process"]), signal.SIGTERM)
+    until = time.monotonic() + STOP_SECONDS
+    while is_held(lock) and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _states(batch: Path, keys: Iterable[tuple[str, int]], is_alive: bool) -> dict[str, list[str]]:
+    """Return state and reason of each run of a batch that has no final result, by its index."""
+    errors = read_object(_errors(batch))
+    states: dict[str, list[str]] = {}
+    for index, (variant, seed) in enumerate(keys):
+        if finished_run(variant, seed):
+            continue
+        if is_alive and at_work(variant, seed):
+            states[str(index)] = [RUNNING, ""]
+        elif is_alive and not _has_failed(batch, find_run(variant, seed)):
+            states[str(index)] = [PENDING, "for its turn"]
+        elif said := errors.get(str(index)):
+            states[str(index)] = [FAILED, said]
+        else:
+            why = last_line(_log(batch)) if _log(batch).exists() else "it was never started"
+            states[str(index)] = [ENDED, why]
+    return states
+
+
+def _has_failed(batch: Path, folder: RunFolder | None) -> bool:
+    """Tell whether the batch has made a result that asks for another attempt."""
+    if folder is None or not (state := state_of(folder)) or state in FINAL:
+        return False
+    return folder.result.stat().st_mtime >= batch.stat().st_mtime
+
+
+def _of_run(folder: RunFolder) -> list[Path]:
+    """Return the files of a run that are worth the way: of checkpoints the valid one, of a trained run none."""
+    inside = [path for path in files_of(folder.path) if not STAYS.fullmatch(path.name)]
+    step = "" if folder.is_trained else f"step{read_object(folder.checkpoint / 'latest.json').get('step')}"
+    valid = (folder.checkpoint / step, folder.checkpoint) if step else ()
+    return [path for path in inside if folder.checkpoint not in path.parents or path.parent in valid]
+
+
+def _turn(name: str) -> tuple[bool, bool, int, str]:
+    """Return a key that sorts files: checkpoints after all others, and what makes a state after what it promises."""
+    last = name.rpartition("/")[2]
+    return "/checkpoint/" in name, last == "latest.json", LATE.index(last) + 1 if last in LATE else 0, name
+
+
+def _batch_path(request: dict[str, Any]) -> Path:
+    return sweep_folder(request["sweep"]) / "ssh" / f"{request['batch']}.jobs.json"
+
+
+def _lock(batch: Path) -> Path:
+    return batch.with_suffix(".lock")
+
+
+def _log(batch: Path) -> Path:
+    return batch.with_suffix(".log")
+
+
+def _errors(batch: Path) -> Path:
+    return batch.with_suffix(".errors")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
