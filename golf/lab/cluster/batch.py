@@ -22,7 +22,7 @@ from golf.run.sweeps import sweep_folder
 from golf.words import duration
 
 PATIENCE_SECONDS = 3600.0  # time that a round waits for that of another process
-FOLLOWER = "follower"  # in place of the id of the job that sends a sweep's next round
+FOLLOWER = "here/follower"  # in place of the id of the job that sends a sweep's next round
 LOST, ENDED = "LOST", "ENDED"  # states of the jobs of a machine that is gone, and of a process that is gone
 
 

@@ -32,8 +32,8 @@ from golf.lab.cluster.parcel import stamps, unpack
 from golf.lab.cluster.pod import files_of
 from golf.lab.cluster.rented import request
 from golf.lab.cluster.state import OPEN
-from golf.lab.sweep.jobs import Job, Refused
-from golf.run.folder import RunFolder, attempts, runs_root, state_of
+from golf.lab.sweep.jobs import Job, Key, Refused
+from golf.run.folder import RunFolder, attempts, finished_run, runs_root, state_of
 from golf.run.locks import try_lock
 from golf.run.result import FINAL
 from golf.run.sweeps import sweep_folder
@@ -95,6 +95,8 @@ def bring(name: str, lost_minutes: float | None = None) -> list[str]:
                 said.append(str(error))
                 if isinstance(error, LineError):
                     heard.failing_since, heard.said = heard.failing_since or heard.tried_at, str(error)
+                # All its runs have ended or belong to other machines.
+                heard.is_home = heard.is_lost and not _expected(batch)
             write_heard(batch, heard)
     return said
 
@@ -149,6 +151,12 @@ def _bring(batch: Batch, heard: Heard) -> None:
     if at_work and not at_work & set(keys):
         # It came back after its runs were sent elsewhere.
         _cancel(batch)
+
+
+def _expected(batch: Batch) -> list[Key]:
+    """Return the runs that this machine has to finish: those that belong to it and have no result here."""
+    belongs = owners()
+    return [key for key in batch.keys if belongs[key] == batch and not finished_run(*key)]
 
 
 def _drop_what_was_replaced(folder: RunFolder, there: Mapping[str, Any]) -> None:

@@ -25,7 +25,8 @@ def cluster_hardware(arguments: Sequence[str]) -> Hardware | None:
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key.startswith("cluster."):
-            values[key.removeprefix("cluster.")] = value.strip("'\"")
+            # Hydra takes a value in quotes for what is in them.
+            values[key.removeprefix("cluster.")] = value[1:-1] if value[:1] in ("'", '"') else value
     if values["executor"] == "ssh" and "gpu_name" not in values:
         return machine_of(values.get("host", ""), values.get("ssh", "ssh"))
     return node_with(int(values.get("gpus", 0)), str(values.get("gpu_name", "")))

@@ -46,8 +46,12 @@ class Line:
         found = re.fullmatch(r"(.+?)(?::(\d+))?", self.host)
         if found is None or self.host.startswith("-"):
             raise GolfError("cluster=ssh needs the machine: cluster.host=USER@ADDRESS:PORT, as its page shows it.")
+        try:
+            start = shlex.split(self.ssh)
+        except ValueError as error:
+            raise GolfError(f"cluster.ssh={self.ssh} is no command ({error}): write it as in a shell.") from error
         options = [part for option in OPTIONS for part in ("-o", option)] + (["-p", found[2]] if found[2] else [])
-        command = [*shlex.split(self.ssh), "-T", *options, "--", found[1].strip("[]"), script]
+        command = [*start, "-T", *options, "--", found[1].strip("[]"), script]
         with tempfile.TemporaryFile() as errors:
             try:
                 process = subprocess.Popen(command, 0, None, subprocess.PIPE, subprocess.PIPE, errors)

@@ -6,7 +6,6 @@ gives what the other end lacks, `cancel` stops a batch. Every action may be repe
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -106,12 +105,16 @@ def run(batch: Path) -> int:
             print(f"+ {asked['data']}", flush=True)
             script = f'golf() {{ "{sys.executable}" -m golf "$@"; }}; {asked["data"]}'
             if status := subprocess.run(["sh", "-c", script], cwd=ROOT, stdin=subprocess.DEVNULL).returncode:
-                print(f"cluster.data failed with status {status}: mend the command and submit again", flush=True)
+                why = f"cluster.data failed with status {status}, see {_log(batch).name}: mend it and submit again"
+                write_json(_errors(batch), {str(index): why for index in range(len(asked["jobs"]))})
                 return 1
         jobs = [Job.of(job["overrides"], from_dict(Config, job["config"])) for job in asked["jobs"]]
         rows: list[Row] = []
-        with contextlib.suppress(Interrupted):
+        try:
             run_batch(jobs, name=asked["sweep"], rows=rows, first_batch=False)
+        except Interrupted as error:
+            print(error, flush=True)
+            return 1
         # In the order of the jobs, for those that could not be started.
         said = {tuple(row.overrides): row.error for row in rows if row.error}
         write_json(_errors(batch), {str(i): said[job.overrides] for i, job in enumerate(jobs) if job.overrides in said})

@@ -62,7 +62,7 @@ def send_runs(jobs: Sequence[Job], name: str) -> list[str]:
     files, command = _data_to_send(places, there["files"], cluster)
     if files:
         print(f"sending {counted(len(files), 'file')} of data, {sum(p.stat().st_size for _, p in files) / 1e6:,.1f} MB")
-        line.ask(f"{script} receive", _parcel(files))
+        line.ask(f"{script} receive", request({}, files))
     keys = [job.key for job in jobs]
     batch = Batch(
         *(uuid.uuid4().hex[:8], name, time.time(), cluster.host, cluster.ssh, snapshot.name, script, keys),
@@ -87,7 +87,7 @@ def _start(batch: Batch, jobs: Sequence[Job], command: str) -> None:
     content = {"sweep": name, "data": command, "jobs": [_told(job) for job in jobs]}
     asked.write_text(json.dumps(content), encoding="utf-8")
     parcel = [(f"runs:{path.relative_to(runs_root())}", path) for path in [*_so_far(batch.keys), asked]]
-    batch.line.ask(f"{script} receive", _parcel(parcel))
+    batch.line.ask(f"{script} receive", request({}, parcel))
     batch.line.ask(f"{script} start", request({"sweep": name, "batch": batch.id}))
 
 
@@ -139,15 +139,13 @@ def _script(folder: str, code: str, cluster: ClusterConfig) -> str:
     return "\n".join([f"cd {shlex.quote(root)} || exit {GONE}", *exports, *setup, call])
 
 
-def request(values: dict[str, Any]) -> Callable[[IO[bytes]], object]:
-    """Return what writes a request, the first line of what golf on the machine reads."""
-    return lambda out: out.write(f"{json.dumps(values)}\n".encode())
+def request(values: dict[str, Any], files: Sequence[tuple[str, Path]] = ()) -> Callable[[IO[bytes]], object]:
+    """Return what writes a request, the first line of what golf on the machine reads, and a parcel if it has files."""
 
-
-def _parcel(files: list[tuple[str, Path]]) -> Callable[[IO[bytes]], object]:
     def feed(out: IO[bytes]) -> None:
-        request({})(out)
-        pack(out, files)
+        out.write(f"{json.dumps(values)}\n".encode())
+        if files:
+            pack(out, files)
 
     return feed
 
@@ -190,7 +188,7 @@ def _data_to_send(
     megabytes = sum(path.stat().st_size for _, path in files) / 1e6
     if megabytes > cluster.data_mb and not cluster.data:
         raise GolfError(
-            f"{cluster.host} lacks {megabytes:,.0f} MB of data, more than cluster.data_mb={cluster.data_mb}: give the "
+            f"{cluster.host} lacks {megabytes:,.2f} MB of data, more than cluster.data_mb={cluster.data_mb}: give the "
             "command that gets them there, such as cluster.data='golf data get --variant sp1024', or raise the limit."
         )
     if megabytes > cluster.data_mb or (needs_command and cluster.data):

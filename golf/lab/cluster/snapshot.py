@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from golf.files import new_folder, write_json
@@ -20,8 +21,8 @@ NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 def take_snapshot(folder: Path) -> Path:
     """Copy the code into `folder`/<hash of its content> unless it is there, and return that path.
 
-    `snapshot.json` has the commit and the package versions, `dirty.diff` the difference from the commit. `data` is a
-    link to the data sets.
+    `snapshot.json` has the commit and the package versions, `dirty.diff` the difference from the commit.
+    `requirements.txt` names the packages that are needed besides torch, and `data` is a link to the data sets.
     """
     if (snapshot := folder / code_digest()).exists():
         return snapshot
@@ -36,6 +37,10 @@ def take_snapshot(folder: Path) -> Path:
             # Files that the code names are no modules.
             for path in idea.code()[idea.folder]:
                 shutil.copy2(path, unfinished / PACKAGE / idea.name / path.relative_to(idea.folder))
+        # A rented machine has a torch of its own, made for its GPUs.
+        needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+        others = [package for package in needed if not package.startswith("torch")]
+        (unfinished / "requirements.txt").write_text("\n".join([*others, ""]), encoding="utf-8")
         # Data sets are too large to be copied with every state of the code.
         (unfinished / "data").symlink_to(ROOT / "data")
         if diff := _diff():

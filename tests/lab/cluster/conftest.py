@@ -1,9 +1,12 @@
-"""A real Slurm for the tests of this folder that are marked so: two nodes on this machine, started and stopped here."""
+"""A real Slurm and rented machines for the tests of this folder that are marked so, started and stopped here."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from golf.lab.corpora.own_text import OwnDataset
+from tests.lab.cluster.pods import Pod, why_not
 from tests.support import ROOT
 
 SCRIPT = str(ROOT / "scripts/dev/slurm.sh")
@@ -52,3 +57,23 @@ def cluster(slurm: dict[str, str], runs: Path) -> Iterator[dict[str, str]]:
     """Yield the same environment with runs in the test's folder. Empty the queue afterwards."""
     yield {**slurm, "GOLF_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
     subprocess.run(["scancel", "--me"], env=slurm, check=False, timeout=60)
+
+
+@pytest.fixture
+def pods(tmp_path: Path, tiny: OwnDataset, runs: Path) -> Iterator[list[Pod]]:
+    """Yield two rented machines that have neither the runs nor the data nor the code of this one."""
+    if reason := why_not():
+        pytest.skip(reason)
+    runs.mkdir()
+    (tmp_path / "pods").mkdir()
+    hidden = [runs, tiny.folder.parents[1], ROOT / "golf", ROOT / "conf"]
+    machines = [Pod(name, tmp_path / "pods" / name, hidden) for name in ("pod-a", "pod-b")]
+    for machine in machines:
+        machine.up()
+    yield machines
+    # Followers look for a machine that is gone for minutes.
+    for path in runs.glob("locks/follower-*"):
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            os.kill(int(json.loads(path.read_text())["process"]), signal.SIGKILL)
+    for machine in machines:
+        machine.down()

@@ -1,0 +1,138 @@
+"""Files through a pipe are whole or not there, and what was heard of a machine says how its runs stand."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from golf.errors import GolfError
+from golf.lab.cluster.batch import Batch, Heard, owners, rented_states, write_heard
+from golf.lab.cluster.ending import ending
+from golf.lab.cluster.line import LineError, _failure, read_answer
+from golf.lab.cluster.parcel import pack, stamps, unpack
+from golf.lab.cluster.rented import _data_to_send
+from golf.settings.jobs_config import ClusterConfig
+
+
+def parcel(folder: Path) -> bytes:
+    folder.mkdir()
+    (folder / "log").write_bytes(b"a line\n" * 2000)
+    (folder / "empty").touch()
+    (folder / "weights").write_bytes(os.urandom(30_000))
+    os.utime(folder / "log", ns=(1, 1_700_000_000_123_456_789))
+    out = io.BytesIO()
+    pack(out, [(path.name, path) for path in [*sorted(folder.iterdir()), folder / "gone meanwhile"]])
+    return out.getvalue()
+
+
+def test_files_arrive_with_their_bytes_and_times(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    content = parcel(there)
+    assert unpack(io.BytesIO(content), lambda name: here / name) == ["empty", "log", "weights"]
+    assert stamps(here.iterdir(), here) == stamps(there.iterdir(), there)
+    assert unpack(io.BytesIO(content), lambda _: None) == [] and len(list(here.iterdir())) == 3
+
+
+def test_a_parcel_that_is_cut_anywhere_leaves_whole_files_only(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    content = parcel(there)
+    ends = content.rindex(b"end of the parcel")
+    # Tar pads its end, so what is cut there was complete.
+    for length in (0, 1, *range(100, ends, 512), *range(100, ends, 3700)):
+        with pytest.raises(tarfile.TarError):
+            unpack(io.BytesIO(content[:length]), lambda name: here / name)
+        for path in here.glob("*"):
+            assert path.read_bytes() == (there / path.name).read_bytes()
+            path.unlink()
+        assert not list(here.glob(".*")), "a part of a file was left"
+
+
+def batch(runs: Path, number: int, sweep: str = "s") -> Batch:
+    made = Batch(
+        f"b{number}", sweep, float(number), f"pod{number}", "ssh", "0123", "", [("abc", 1), ("abc", 2)], "", 10.0
+    )
+    made.write()
+    return made
+
+
+def test_a_silent_machine_is_unreachable_and_then_lost(runs: Path) -> None:
+    sent, now = batch(runs, 1), time.time()
+    first, second = sent.jobs()
+    assert {s.name for s in rented_states([first, second, "12_3"]).values()} == {"PENDING"}, "nothing was heard yet"
+    jobs = {"0": ["RUNNING", ""]}
+    write_heard(sent, Heard(heard_at=now, tried_at=now, jobs=jobs))
+    assert {job: s.name for job, s in rented_states([first, second]).items()} == {first: "RUNNING", second: "ENDED"}
+    silent = Heard(now - 400, now - 300, now, 10.0, "pod1 does not answer", jobs)
+    write_heard(sent, silent)
+    state = rented_states([first])[first]
+    assert state.is_open and state.name == "UNREACHABLE" and "no answer for 5 min: pod1 does not" in state.reason
+    silent.lost_minutes = 5
+    write_heard(sent, silent)
+    state = rented_states([first])[first]
+    assert not state.is_open
+    kind, sentence = ending(first, state, runs)
+    assert kind == "lost" and sentence.endswith("the same command with another cluster.host goes on from what is here")
+    assert ending(second, rented_states([second])[second], runs) == ("lost", "it ended without a result: submit again")
+
+
+def test_a_run_belongs_to_the_machine_that_got_it_last(runs: Path) -> None:
+    batch(runs, 2, "another sweep"), batch(runs, 1)
+    assert {owner.host for owner in owners().values()} == {"pod2"}
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "words"),
+    [
+        (
+            255,
+            "ssh: connect to host 1.2.3.4 port 22: Connection timed out\r\n",
+            "does not answer (ssh: connect to host",
+        ),
+        (255, "root@1.2.3.4: Permission denied (publickey,password).\r\n", "golf asks for no password"),
+        (255, "REMOTE HOST IDENTIFICATION HAS CHANGED!\nblah", "ssh-keygen -R '[1.2.3.4]:22022' forgets"),
+        (0, "", "does not answer (the stream ended)"),
+        (
+            1,
+            "Traceback\nModuleNotFoundError: No module named 'yaml'\n",
+            "refused (ModuleNotFoundError: No module named",
+        ),
+        (97, "", "has nothing of golf any more"),
+    ],
+)
+def test_a_line_that_fails_says_what_to_do(status: int, said: str, words: str) -> None:
+    error = _failure("root@1.2.3.4:22022", status, said, "the stream ended")
+    assert words in str(error) and isinstance(error, LineError) == (status in (0, 255))
+
+
+def test_a_greeting_is_no_answer() -> None:
+    assert read_answer([b"Welcome!\n", b'golf-answer {"a": 1}\n', b"more"]) == {"a": 1}
+    with pytest.raises(EOFError, match="it said “Your SSH client doesn't support PTY” and ended"):
+        read_answer([b"Your SSH client doesn't support PTY\n"])
+
+
+def test_data_are_sent_if_they_are_small_and_else_by_a_command(tmp_path: Path) -> None:
+    (tmp_path / "val.bin").write_bytes(b"1" * 3_000_000)
+    (tmp_path / "train.bin").write_bytes(b"2" * 1_000_000)
+    name, get = f"at:{tmp_path}", "golf data get"
+    nothing: dict[str, dict[str, int]] = {name: {}}
+    there = {name: {"val.bin": 3_000_000, "train.bin": 999}}
+
+    def sent(there: dict[str, dict[str, int]], **settings: object) -> tuple[list[str], str]:
+        files, command = _data_to_send({name: False}, there, ClusterConfig(host="h", **settings))  # type: ignore[arg-type]
+        return [place.rpartition("/")[2] for place, _ in files], command
+
+    assert sent(nothing) == (["train.bin", "val.bin"], "") and sent(there) == (["train.bin"], "")
+    assert sent(there, data=get, data_mb=2) == (["train.bin"], "") and sent(nothing, data=get, data_mb=2) == ([], get)
+    with pytest.raises(GolfError, match=r"h lacks 4\.00 MB of data, more than cluster\.data_mb=2: give the command"):
+        sent(nothing, data_mb=2)
+    missing = {"at:/no/data": False}
+    with pytest.raises(GolfError, match="/no/data is neither here nor on h: give the command"):
+        _data_to_send(missing, {"at:/no/data": {}}, ClusterConfig(host="h"))
+    assert _data_to_send(missing, {"at:/no/data": {}}, ClusterConfig(data=get)) == ([], get)
+    assert _data_to_send({"at:/no/data": True}, {"at:/no/data": {}}, ClusterConfig(data=get)) == ([], "")
+    assert _data_to_send(missing, {"at:/no/data": {"a": 1}}, ClusterConfig()) == ([], "")
