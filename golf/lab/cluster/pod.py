@@ -58,10 +58,10 @@ def main() -> int:
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
-    """Return versions, and bytes of the files below each of `request["places"]`, by their names there."""
+    """Return Python, versions, and bytes of the files below each of `request["places"]`, by their names there."""
     places = {name: place(name) for name in request["places"]}
     files = {n: {str(f.relative_to(p)): f.stat().st_size for f in files_of(p)} for n, p in places.items()}
-    return {"python": sys.version.split()[0], "packages": package_versions(), "files": files}
+    return {"executable": sys.executable, "packages": package_versions(), "files": files}
 
 
 def place(name: str) -> Path:

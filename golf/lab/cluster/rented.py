@@ -53,9 +53,11 @@ def send_runs(jobs: Sequence[Job], name: str) -> list[str]:
     cluster = jobs[0].cfg.cluster
     line, snapshot = Line(cluster.host, cluster.ssh), take_snapshot(sweep_folder(name) / "snapshots")
     folder = _make_folder(line, cluster.folder, snapshot)
-    script = _script(folder, snapshot.name, cluster)
+    prepared = _script(folder, snapshot.name, cluster.python, cluster.setup)
     places = _places(jobs)
-    there = line.ask(f"{script} check", request({"places": list(places)}))
+    there = line.ask(f"{prepared} check", request({"places": list(places)}))
+    # The lines of setup may take a while, and a follower asks every few seconds.
+    script = _script(folder, snapshot.name, shlex.quote(there["executable"]), [])
     for package, version in package_versions().items():
         if there["packages"].get(package) != version:
             print(f"note: {package} is {there['packages'].get(package)} on {cluster.host} and {version} here")
@@ -71,12 +73,12 @@ def send_runs(jobs: Sequence[Job], name: str) -> list[str]:
     # From here on the runs belong to this machine. If their start fails, it says itself that they never started. A
     # follower that asked before that would take them for ended.
     with bring_lock(name):
-        _start(batch, jobs, command)
+        _start(batch, jobs, command, prepared)
     return batch.jobs()
 
 
-def _start(batch: Batch, jobs: Sequence[Job], command: str) -> None:
-    """Write a batch down, send what its runs have so far, and start it."""
+def _start(batch: Batch, jobs: Sequence[Job], command: str, prepared: str) -> None:
+    """Write a batch down, send what its runs have so far, and start it after the lines of setup in `prepared`."""
     name, script = batch.sweep, batch.script
     batch.write()
     told = zip(batch.keys, batch.jobs(), strict=True)
@@ -88,7 +90,7 @@ def _start(batch: Batch, jobs: Sequence[Job], command: str) -> None:
     asked.write_text(json.dumps(content), encoding="utf-8")
     parcel = [(f"runs:{path.relative_to(runs_root())}", path) for path in [*_so_far(batch.keys), asked]]
     batch.line.ask(f"{script} receive", request({}, parcel))
-    batch.line.ask(f"{script} start", request({"sweep": name, "batch": batch.id}))
+    batch.line.ask(f"{prepared} start", request({"sweep": name, "batch": batch.id}))
 
 
 def start_follower(name: str) -> None:
@@ -128,15 +130,16 @@ def _packed(snapshot: Path) -> Callable[[IO[bytes]], object]:
     return lambda out: out.write(content.getvalue())
 
 
-def _script(folder: str, code: str, cluster: ClusterConfig) -> str:
+def _script(folder: str, code: str, python: str, setup: Sequence[str]) -> str:
     """Return shell lines that lead into the code on the machine and call what golf does there; an action follows."""
     root = f"{folder}/code/{code}"
     variables = {"GOLF_RUNS": f"{folder}/runs", "PYTHONPATH": root, "PYTHONSAFEPATH": "1"}
     exports = [f"export {key}={shlex.quote(value)}" for key, value in variables.items()]
     # They may print, and must not eat what is sent.
-    setup = ["{", *cluster.setup, "} </dev/null >&2 || exit 1"] if cluster.setup else []
-    call = f"exec {cluster.python} -m golf.lab.cluster.pod"
-    return "\n".join([f"cd {shlex.quote(root)} || exit {GONE}", *exports, *setup, call])
+    lines = ["{", *setup, "} </dev/null >&2 || exit 1"] if setup else []
+    return "\n".join(
+        [f"cd {shlex.quote(root)} || exit {GONE}", *exports, *lines, f"exec {python} -m golf.lab.cluster.pod"]
+    )
 
 
 def request(values: dict[str, Any], files: Sequence[tuple[str, Path]] = ()) -> Callable[[IO[bytes]], object]:
