@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from golf.errors import GolfError
@@ -34,7 +34,7 @@ from golf.lab.cluster.rented import request
 from golf.lab.cluster.state import OPEN
 from golf.lab.sweep.jobs import Job, Key, Refused
 from golf.run.folder import RunFolder, attempts, finished_run, runs_root, state_of
-from golf.run.locks import try_lock
+from golf.run.locks import is_locked, try_lock
 from golf.run.result import FINAL
 from golf.run.sweeps import sweep_folder
 
@@ -56,9 +56,7 @@ def follow(name: str) -> int:
             before = said
             left = [(batch, heard) for batch in read_batches(name) if not (heard := read_heard(batch)).is_home]
             goes_on = not left and _sends_a_round(name)
-            failed = (
-                [] if waves_file(name).exists() and (left or goes_on) else _run_done(name, [b.host for b, _ in left])
-            )
+            failed = [] if waves_file(name).exists() and (left or goes_on) else _run_done(name)
             if not left and not goes_on:
                 print(
                     failed[0] if failed else f"all runs of {name} that ended are home: golf report {name}", flush=True
@@ -120,8 +118,16 @@ def bring_before(jobs: Sequence[Job | Refused]) -> None:
 def cancel_batches(name: str) -> int:
     """Stop the batches of sweep `name` that are at work, bring home what they have, and return how many there were."""
     left = [batch for batch in read_batches(name) if not read_heard(batch).is_home]
-    stopped = sum(_cancel(batch) for batch in left)
+    stopped, failed = 0, []
+    # A machine that does not answer keeps no other at work.
+    for batch in left:
+        try:
+            stopped += _cancel(batch)
+        except GolfError as error:
+            failed.append(error)
     bring(name)
+    if failed:
+        raise failed[0]
     return stopped
 
 
@@ -185,23 +191,29 @@ def _sends_a_round(name: str) -> bool:
     from golf.lab.cluster.waves import run_controller, waves_sent
 
     before = len(read_batches(name))
-    print(run_controller(name, waves_sent(name)[-1].look), flush=True)
+    run_controller(name, waves_sent(name)[-1].look)
     return len(read_batches(name)) > before
 
 
-def _run_done(name: str, at_work: Collection[str]) -> list[str]:
-    """Run the command of each machine whose runs are all home, once. Return a sentence for each that failed."""
+def _run_done(name: str) -> list[str]:
+    """Run the command of each machine that no sweep needs any more, once. Return a sentence for each that failed.
+
+    A sweep that ends while another works on the same machine leaves the command to the other's follower.
+    """
+    sent = [(batch, read_heard(batch)) for batch in read_batches()]
+    needed = {batch.host for batch, heard in sent if not (heard.is_home or heard.is_lost)}
+    rounds = {b.sweep for b, _ in sent if b.sweep != name and waves_file(b.sweep).exists()}
+    between = {sweep for sweep in rounds if is_locked(follower_lock(sweep))}
+    idle = [b for b, _ in sent if b.done and b.host not in needed | {b.host for b, _ in sent if b.sweep in between}]
+    left = [batch for batch in idle if not (sweep_folder(batch.sweep) / "ssh" / f"{batch.id}.done.json").exists()]
     said = []
-    for batch in read_batches(name):
-        note = sweep_folder(name) / "ssh" / f"{batch.id}.done.json"
-        if batch.host in at_work or not batch.done or note.exists():
+    for host, done in dict.fromkeys((batch.host, batch.done) for batch in left):
+        print(f"+ {done}", flush=True)
+        variables = {**os.environ, "GOLF_HOST": host, "GOLF_SWEEP": name}
+        if status := subprocess.run(done, shell=True, env=variables, stdin=subprocess.DEVNULL).returncode:
+            said.append(f"cluster.done failed with status {status}, and golf follow {name} tries again: {done}")
             continue
-        same = [b for b in read_batches(name) if (b.host, b.done) == (batch.host, batch.done)]
-        print(f"+ {batch.done}", flush=True)
-        variables = {**os.environ, "GOLF_HOST": batch.host, "GOLF_SWEEP": name}
-        if status := subprocess.run(batch.done, shell=True, env=variables, stdin=subprocess.DEVNULL).returncode:
-            said.append(f"cluster.done failed with status {status}, and golf follow {name} tries again: {batch.done}")
-            continue
-        for other in same:
-            write_json(sweep_folder(name) / "ssh" / f"{other.id}.done.json", {"at": time.time()})
+        for batch in left:
+            if (batch.host, batch.done) == (host, done):
+                write_json(sweep_folder(batch.sweep) / "ssh" / f"{batch.id}.done.json", {"at": time.time()})
     return said

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from golf.errors import GolfError
-from golf.files import append_lines
+from golf.files import append_lines, write_json
 from golf.lab.cluster.batch import Batch, about_follower, bring_lock
 from golf.lab.cluster.line import ANSWER, GONE, Line
 from golf.lab.cluster.parcel import pack
@@ -60,7 +60,8 @@ def send_runs(jobs: Sequence[Job], name: str) -> list[str]:
     script = _script(folder, snapshot.name, shlex.quote(there["executable"]), [])
     for package, version in package_versions().items():
         if there["packages"].get(package) != version:
-            print(f"note: {package} is {there['packages'].get(package)} on {cluster.host} and {version} here")
+            found = there["packages"].get(package) or "missing"
+            print(f"note: {package} is {found} on {cluster.host} and {version or 'missing'} here")
     files, command = _data_to_send(places, there["files"], cluster)
     if files:
         print(f"sending {counted(len(files), 'file')} of data, {sum(p.stat().st_size for _, p in files) / 1e6:,.1f} MB")
@@ -87,7 +88,7 @@ def _start(batch: Batch, jobs: Sequence[Job], command: str, prepared: str) -> No
     )
     asked = sweep_folder(name) / "ssh" / f"{batch.id}.jobs.json"
     content = {"sweep": name, "data": command, "jobs": [_told(job) for job in jobs]}
-    asked.write_text(json.dumps(content), encoding="utf-8")
+    write_json(asked, content)
     parcel = [(f"runs:{path.relative_to(runs_root())}", path) for path in [*_so_far(batch.keys), asked]]
     batch.line.ask(f"{script} receive", request({}, parcel))
     batch.line.ask(f"{prepared} start", request({"sweep": name, "batch": batch.id}))

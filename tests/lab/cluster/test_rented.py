@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import tarfile
@@ -12,6 +13,7 @@ import pytest
 
 from golf.errors import GolfError
 from golf.lab.cluster.batch import Batch, Heard, owners, rented_states, write_heard
+from golf.lab.cluster.bring import _run_done
 from golf.lab.cluster.ending import ending
 from golf.lab.cluster.line import LineError, _failure, read_answer
 from golf.lab.cluster.parcel import pack, stamps, unpack
@@ -83,6 +85,24 @@ def test_a_silent_machine_is_unreachable_and_then_lost(runs: Path) -> None:
 def test_a_run_belongs_to_the_machine_that_got_it_last(runs: Path) -> None:
     batch(runs, 2, "another sweep"), batch(runs, 1)
     assert {owner.host for owner in owners().values()} == {"pod2"}
+
+
+def test_the_last_sweep_of_a_machine_stops_it_once(runs: Path, tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    done = f"echo $GOLF_HOST >> {stopped}"
+    ended, other = (dataclasses.replace(batch(runs, 1, sweep), id=sweep, done=done) for sweep in ("s", "t"))
+    (runs / "sweeps/s/ssh/b1.batch.json").unlink()
+    (runs / "sweeps/t/ssh/b1.batch.json").unlink()
+    for sent in (ended, other):
+        sent.write()
+    write_heard(ended, Heard(heard_at=1.0, is_home=True))
+    assert _run_done("s") == [] and not stopped.exists(), "the other sweep is at work on the machine"
+    write_heard(other, Heard(heard_at=1.0, is_home=True))
+    assert _run_done("t") == [] == _run_done("s") and stopped.read_text() == "pod1\n"
+    failing = dataclasses.replace(other, id="u", done="exit 3")
+    failing.write()
+    write_heard(failing, Heard(heard_at=1.0, is_home=True))
+    assert _run_done("t") == ["cluster.done failed with status 3, and golf follow t tries again: exit 3"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from golf.lab.cluster.follow import states
 from golf.lab.corpora.own_text import OwnDataset
 from golf.run.locks import is_held
 from golf.run.result import OK, Result, read_result
@@ -135,6 +136,7 @@ def test_a_run_goes_on_elsewhere_when_its_machine_vanishes(
     first.down()
     wait_until_home(runs)
     assert "2 lost" in table(runs) and "does not answer" in table(runs)
+    assert {run["state"] for run in states(sweep(runs))["runs"]} == {"lost"}, "as the board has them"
     done = submit(second, tiny, "seed=1,2", "cluster.lost_minutes=0", *LONG)
     assert "2 to submit" in done.stdout, done.stderr
     # It comes back and finds its runs elsewhere.
@@ -166,7 +168,7 @@ def test_rounds_are_decided_here(pods: list[Pod], tiny: OwnDataset, runs: Path) 
     assert done.returncode == 0 and "the follower on this machine decides" in done.stdout, done.stderr
     wait_until_home(runs)
     log = next(runs.glob("sweeps/*/follow.log")).read_text()
-    assert "after round 3 of at most 3" in log or "the sweep has ended" in log, log
+    assert "; the sweep has ended" in log, log
     assert len(list(runs.glob("sweeps/*/ssh/*.batch.json"))) == len(list(runs.glob("*/seed*"))) / 2 > 1
     assert "round" in table(runs)
     assert "0 to submit" in submit(pods[0], tiny, *settings).stdout or follower(runs) is None
