@@ -1,6 +1,6 @@
 """Cancel the waiting and running jobs of a submitted sweep.
 
-Finished runs keep their results.
+Finished runs keep their results. What runs on rented machines have until then comes home.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bring the results of a sweep home from rented machines while its runs go on.
+"""Bring results home from rented machines while runs go on.
 
 `golf submit cluster=ssh` starts this by itself. It may be ended and started again, on any machine that has the runs.
 """

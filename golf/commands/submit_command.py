@@ -1,6 +1,7 @@
-"""Send a run or a sweep to a Slurm cluster as one job array.
+"""Send a run or a sweep to a Slurm cluster or a rented machine.
 
     golf submit cluster=slurm_h100 OVERRIDES
+    golf submit cluster=ssh cluster.host=root@1.2.3.4:22022 OVERRIDES
 
 The overrides are those of golf train. Runs that have finished, are running or wait in the queue are left out. The jobs
 run from a snapshot of the code, and the command returns as soon as they are queued.
