@@ -27,7 +27,7 @@ from golf.lab.cluster.batch import (
     waves_file,
     write_heard,
 )
-from golf.lab.cluster.line import GoneError, LineError, read_answer
+from golf.lab.cluster.line import LineError, read_answer
 from golf.lab.cluster.parcel import stamps, unpack
 from golf.lab.cluster.pod import files_of
 from golf.lab.cluster.rented import request
@@ -86,9 +86,6 @@ def bring(name: str, lost_minutes: float | None = None) -> list[str]:
             heard.tried_at = time.time()
             try:
                 _bring(batch, heard)
-            except GoneError as error:
-                said.append(str(error))
-                heard.heard_at, heard.jobs, heard.is_home = heard.tried_at, {}, True
             except GolfError as error:
                 said.append(str(error))
                 if isinstance(error, LineError):

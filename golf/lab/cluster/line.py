@@ -24,11 +24,7 @@ T = TypeVar("T")
 
 
 class LineError(GolfError):
-    """The machine could not be reached, or the line dropped."""
-
-
-class GoneError(GolfError):
-    """The machine answers and has nothing of golf any more."""
+    """The machine does not answer, the line dropped, or golf does not run there."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Line:
     def talk(self, script: str, feed: Callable[[IO[bytes]], object], read: Callable[[IO[bytes]], T]) -> T:
         """Run a shell script there. `feed` writes its input, then `read` returns what its output means.
 
-        Raises `LineError` if the machine does not answer or the line drops, `GolfError` if the script fails.
+        Raises `LineError` if the machine does not answer, the line drops or the script fails, and what `read` raises.
         """
         found = re.fullmatch(r"(.+?)(?::(\d+))?", self.host)
         if found is None or self.host.startswith("-"):
@@ -107,7 +103,7 @@ def _failure(host: str, status: int, said: str, cut: str) -> GolfError:
             f"(its page, or ssh-copy-id), or name the key by cluster.ssh='ssh -i FILE' ({last})."
         )
     if status == GONE:
-        return GoneError(f"{host} has nothing of golf any more, as after its disk was wiped: submit again.")
+        return LineError(f"{host} has nothing of golf any more, as after its disk was wiped.")
     if status == SSH_FAILED or status < 0 or (cut and not status):
         return LineError(f"{host} does not answer ({last}): check the address and that the machine runs.")
-    return GolfError(f"{host} refused ({last or f'status {status}'}).")
+    return LineError(f"{host} refused ({last or f'status {status}'}).")

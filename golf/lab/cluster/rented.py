@@ -177,6 +177,7 @@ def _data_to_send(
     Raises `GolfError` if there is no way to get them there.
     """
     files: list[tuple[str, Path]] = []
+    where = f"give the command that gets them to {cluster.host}, such as cluster.data='golf data get --variant sp1024'"
     needs_command = False
     for name, is_built in places.items():
         given = name.partition(":")[2]
@@ -185,16 +186,10 @@ def _data_to_send(
         files += [(name if file == "." else f"{name}/{file}", path.resolve()) for file, path in missing.items()]
         needs_command |= not own and not is_built
         if not own and not is_built and not there[name] and not cluster.data:
-            raise GolfError(
-                f"{given} is neither here nor on {cluster.host}: give the command that gets it there, such as "
-                "cluster.data='golf data get --variant sp1024'."
-            )
+            raise GolfError(f"{given} is neither here nor there: {where}.")
     megabytes = sum(path.stat().st_size for _, path in files) / 1e6
     if megabytes > cluster.data_mb and not cluster.data:
-        raise GolfError(
-            f"{cluster.host} lacks {megabytes:,.2f} MB of data, more than cluster.data_mb={cluster.data_mb}: give the "
-            "command that gets them there, such as cluster.data='golf data get --variant sp1024', or raise the limit."
-        )
+        raise GolfError(f"{megabytes:,.2f} MB of data are more than cluster.data_mb={cluster.data_mb}: {where}.")
     if megabytes > cluster.data_mb or (needs_command and cluster.data):
         return [], cluster.data
     return files, ""
