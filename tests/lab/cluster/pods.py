@@ -68,11 +68,8 @@ class Pod:
             if not path.exists():
                 subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
         enter = self.folder / "enter"
-        # It greets, as many machines do, and has another home than the user of this machine.
-        enter.write_text(
-            f'#!/bin/sh\nexport HOME={shlex.quote(str(self.home))}\ncd "$HOME"\necho Welcome to {self.name}\n'
-            f'exec sh -c "$SSH_ORIGINAL_COMMAND"\n'
-        )
+        # It greets, as many machines do.
+        enter.write_text(f'#!/bin/sh\ncd "$HOME"\necho Welcome to {self.name}\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
         enter.chmod(0o755)
         lines = {
             "Port": self.port,
@@ -86,6 +83,8 @@ class Pod:
             "UsePAM": "no",
             "PidFile": "none",
             "ForceCommand": enter,
+            # Another home than that of the user here, whose shell would run what stands in its .bashrc.
+            "SetEnv": f"HOME={self.home}",
         }
         (self.folder / "sshd_config").write_text("".join(f"{k} {v}\n" for k, v in lines.items()))
         Path("/run/sshd").mkdir(exist_ok=True)
