@@ -105,6 +105,10 @@ def test_a_new_idea_passes_its_own_check(kind: str, forgotten: None, tmp_path: P
     assert done.returncode == 0, done.stdout
     for line in ("its test: ", "is another variant", "on 2 ranks, every proof", "the same", "bytes of the wrapped"):
         assert line in done.stdout
+    assert "ok      no token acts on an earlier one in rows of 4,096\n" in done.stdout
+    assert re.search(
+        r"ok      (no token acts on another document|documents: not tried, the idea refuses them)", done.stdout
+    )
 
 
 @pytest.mark.slow
