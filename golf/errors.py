@@ -14,6 +14,10 @@ class MissingError(GolfError):
     """A package or an idea is not here that a file was made with. The file itself may be sound."""
 
 
+class RestrictionError(GolfError):
+    """Settings that are sound one by one and that Golf does not have together."""
+
+
 def without_environment(error: ModuleNotFoundError) -> str:
     """Return the sentence about a package that golf needs and this Python lacks."""
     return (

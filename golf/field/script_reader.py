@@ -38,6 +38,7 @@ TRAINING = any_of(_NAMES["training"])
 EVALUATION = re.compile(r"^(?!train_).*(?:eval|score|valid|ttt)", re.IGNORECASE)  # `train_and_eval` trains
 LARGEST_BYTES = 64 << 20  # of an unpacked script
 MOST_CHARACTERS = 4 << 20  # of source that is parsed; a public script has up to 300,000, and a million take ten seconds
+DECODERS = (base64.b85decode, base64.a85decode, base64.b64decode, binascii.unhexlify, base64.b32decode, bytes)
 SMALLEST_PAYLOAD = 200  # characters of a string that may hold a program
 # A raw stream does not name the size of its dictionary; one that is larger than needed reads it as well.
 LZMA2 = [{"id": lzma.FILTER_LZMA2, "dict_size": 64 << 20}]
@@ -257,11 +258,13 @@ def _decoded(payload: str | bytes) -> Iterator[bytes]:
         raw = payload.encode("latin-1") if isinstance(payload, str) else payload
     except UnicodeEncodeError:
         return
-    for decode in (base64.b85decode, base64.a85decode, base64.b64decode, binascii.unhexlify, base64.b32decode, bytes):
-        try:
-            yield decode(raw)
-        except (ValueError, binascii.Error):
-            continue
+    # Lines of a packed text are joined before it is decoded.
+    for text in dict.fromkeys((raw, raw.translate(None, b"\r\n"))):
+        for decode in DECODERS:
+            try:
+                yield decode(text)
+            except (ValueError, binascii.Error):
+                continue
 
 
 def _decompressed(data: bytes) -> Iterator[tuple[str, bytes]]:

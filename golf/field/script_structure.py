@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from golf.field.env_techniques import is_off
-from golf.field.script_parts import unknown_parts, unknown_quantizer
+from golf.field.script_code import dead_code
+from golf.field.script_parts import loads_average, other_data, unknown_coefficients, unknown_parts, unknown_quantizer
 from golf.field.translation import Structure
 from golf.tables import table_of
 
@@ -21,7 +21,8 @@ MARKS: list[dict[str, Any]] = table_of(__file__)["marks"]
 
 def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> Structure:
     """Return what a script always has, as far as the marks tell; `declared` are its variables with their defaults."""
-    names, structure, parts = _names(tree, _dead(tree, declared)), Structure(), set[str]()
+    dead = dead_code(tree, declared)
+    names, structure, parts = _names(tree, dead), Structure(), set[str]()
     for mark in MARKS:
         is_switched = any(switch in declared for switch in mark.get("switch", ()))
         if mark["part"] in parts or mark["name"] not in names or is_switched:
@@ -32,7 +33,10 @@ def script_structure(tree: ast.Module, declared: Mapping[str, str | None]) -> St
         structure.overrides += [o for o in overrides if not o.startswith("tech.")]
         structure.settings += [o for o in overrides if o.startswith("tech.")]
         structure.missing += mark.get("missing", [])
-    structure.missing += unknown_parts(tree) + ([] if "quant" in parts else unknown_quantizer(tree))
+    structure.missing += unknown_parts(tree, dead) + ([] if "quant" in parts else unknown_quantizer(tree))
+    structure.missing += [] if "polar" in parts else unknown_coefficients(tree, dead)
+    structure.missing += other_data(declared)
+    structure.loads_swa = loads_average(tree, dead)
     if {"DocumentPackingLoader", "ShuffledSequenceLoader"} <= names:
         structure.overrides.append("quant.calibration.text=windows")
     if decay := _muon_decay(tree, declared):
@@ -65,42 +69,6 @@ def _names(tree: ast.Module, dead: set[ast.AST]) -> set[str]:
     live = [node for node in ast.walk(tree) if node not in dead]
     values = [getattr(node, key, None) for node in live for key in ("name", "id", "attr", "arg")]
     return {value for value in values if isinstance(value, str)}
-
-
-def _dead(tree: ast.Module, declared: Mapping[str, str | None]) -> set[ast.AST]:
-    """Return the nodes that run only if a setting has another value than its variable's default."""
-    settings = {name.lower(): value for name, value in declared.items()}
-    dead: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If | ast.IfExp) and (truth := _truth(node.test, settings)) is not None:
-            branch = node.orelse if truth else node.body
-            for part in branch if isinstance(branch, list) else [branch]:
-                dead |= set(ast.walk(part))
-    return dead
-
-
-def _truth(test: ast.expr, settings: Mapping[str, str | None]) -> bool | None:
-    """Return the value of a test such as `h.activation == "relu2"` under the defaults; None where they do not tell."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        truth = _truth(test.operand, settings)
-        return None if truth is None else not truth
-    if isinstance(test, ast.BoolOp):
-        truths, decides = [_truth(value, settings) for value in test.values], isinstance(test.op, ast.Or)
-        return decides if decides in truths else None if None in truths else not decides
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.comparators[0], ast.Constant):
-        value = _default(test.left, settings)
-        if value is not None and isinstance(test.ops[0], ast.Eq | ast.NotEq):
-            return (value == str(test.comparators[0].value)) == isinstance(test.ops[0], ast.Eq)
-        return None
-    value = _default(test, settings)
-    return None if value is None else not is_off(value)
-
-
-def _default(node: ast.expr, settings: Mapping[str, str | None]) -> str | None:
-    """Return the default of the setting that a name or an attribute is called by, also with a part of its words."""
-    name = getattr(node, "attr", getattr(node, "id", "")).strip("_")
-    named = [key for key in settings if name and (key == name or key.endswith(f"_{name}"))]
-    return settings[named[0]] if len(named) == 1 else None
 
 
 def _muon_decay(tree: ast.Module, declared: Collection[str]) -> str:

@@ -66,7 +66,11 @@ def public_variables(path: Path) -> ScriptVariables:
     is_log = path.suffix in LOGS
     variables = variables_of_log(path) if is_log else variables_of_script(read_script(path), path.name)
     if not variables.defaults:
-        lacks = "neither echoes a script nor prints settings" if is_log else "reads no variable of the environment"
+        lacks = (
+            "neither echoes a script nor prints settings"
+            if is_log
+            else "reads no variable of the environment, and constants are not read"
+        )
         raise GolfError(f"{path} {lacks}: name another script or log.")
     return variables
 

@@ -16,7 +16,10 @@ VOCABULARIES = ("4096", "8192")  # vocabularies of FineWeb's other data sets
 SGD_ON, LORA_ON = "eval.ttt.method=sgd", "eval.ttt.method=lora"
 APRIL_BATCH_TOKENS = 786_432
 SGD_STRIDE = 64  # default of EVAL_STRIDE in the scripts that have TTT_ENABLED, in tokens
-NEVER_RAN = "public scripts up to PR #593 compiled late QAT away, so it never ran; tech.fake_quant.lr_threshold runs it"
+NEVER_RAN = (
+    "public scripts up to PR #593 compiled late QAT away, so it never ran; whether this one does cannot be read; "
+    "tech.fake_quant.lr_threshold runs it"
+)
 COLLECTED_ONLY = "beside EMA the public scripts collect this average and do not use it"
 
 
@@ -29,6 +32,7 @@ class Structure:
     techniques: list[str] = field(default_factory=list)  # techniques that no variable selects
     settings: list[str] = field(default_factory=list)  # overrides of techniques, good only where these are selected
     missing: list[str] = field(default_factory=list)  # parts that are there and are not among the overrides
+    loads_swa: bool = False  # the average by SWA is used, also beside EMA
 
 
 @dataclass
@@ -58,7 +62,7 @@ def complete(result: Translation, structure: Structure) -> None:
     _complete_ttt(result)
     _complete_frontier(result)
     _settle_late_qat(result)
-    _settle_averages(result)
+    _settle_averages(result, structure)
 
 
 def _complete_data(result: Translation) -> None:
@@ -147,9 +151,12 @@ def _settle_late_qat(result: Translation) -> None:
             result.without_effect.append(f"{name}={value} ({NEVER_RAN})")
 
 
-def _settle_averages(result: Translation) -> None:
-    """Name the variables of SWA as without effect beside EMA: the scripts collect its average and score EMA's."""
+def _settle_averages(result: Translation, structure: Structure) -> None:
+    """Name the variables of SWA as without effect beside EMA: most scripts collect its average and score EMA's."""
     if any(is_off(result.techniques.get(name, "0")) for name in ("EMA_ENABLED", "SWA_ENABLED")):
         return
     for name in [name for name in result.techniques if name.startswith("SWA_")]:
+        if structure.loads_swa:
+            result.unknown.append(f"{name}={result.techniques.pop(name)}")
+            continue
         result.without_effect.append(f"{name}={result.techniques.pop(name)} ({COLLECTED_ONLY})")

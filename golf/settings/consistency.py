@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from golf.challenge import BYTE_VOCABULARY
-from golf.errors import GolfError
+from golf.errors import RestrictionError
 from golf.idea_folders import ideas
 from golf.registry import CHANGES_ORDER, CHANGES_SCORE
 from golf.settings.config import (
@@ -53,7 +53,7 @@ MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 
 def _require(ok: bool, name: str, /, **values: Any) -> None:
     if not ok:
-        raise GolfError(SENTENCES[name].format(**values))
+        raise RestrictionError(SENTENCES[name].format(**values))
 
 
 def _nearest(number: int, unit: int) -> int:

@@ -306,13 +306,15 @@ def test_what_is_no_single_command_is_refused(line: str, sentence: str) -> None:
 def test_script_prints_overrides_and_names_the_rest() -> None:
     line = "MATRIX_LR=0.06 WARMDOWN_ITERS=3600 MLP_HIDDEN=992 torchrun --nproc_per_node=8 train_gpt.py"
     done = golf_command("from-env", line)
-    assert done.returncode == 0 and done.stderr == ""
+    assert done.returncode == 0 and done.stderr.startswith("defaults are those of the first baseline")
     assert done.stdout.split() == [
         *("model=9l", "scale=record", "optim.matrix_lr=0.06", "schedule.warmdown_iters=3600"),
         *("model.mlp_hidden=992", "launch.nproc=8"),
     ]
     unknown = golf_command("from-env", "MATRIX_LR=0.06 FOO=1 torchrun train_gpt.py")
     assert unknown.returncode == 1 and "FOO=1" in unknown.stderr and "FOO" not in unknown.stdout
+    other = golf_command("from-env", "TTT_ENABLED=1 torchrun records/2026-03-28_Other/train_gpt.py")
+    assert other.returncode == 1 and "not those of records/2026-03-28_Other/train_gpt.py" in other.stderr
     order = golf_command("from-env", "SHARD_ORDER=44,7 torchrun train_gpt.py").stdout
     assert compose([*shlex.split(order), "launch.device=cuda"]).data.shard_order == [44, 7]
     for nothing in ("", "hello world"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from golf.field.env_vars import translate
+from golf.field.script_code import dead_code
 from golf.field.script_parts import unknown_parts
 from golf.field.script_reader import _without_format_strings, parse, read_script
 from golf.field.script_variables import public_variables
@@ -87,8 +88,8 @@ MUTANTS = {  # what a competitor may change, and the name that has to be said
     "F.cross_entropy(": ("F.binary_cross_entropy(", "GPT: binary_cross_entropy"),
     "self.q_gain = nn.Parameter(": ("self.memory = nn.Parameter(", "CausalSelfAttention: memory"),
     "self.fc = CastedLinear(": ("self.router = nn.Linear(", "MLP: router"),
-    "class MLP(nn.Module)": ("class Experts(nn.Module)", "class Experts"),
-    "class CastedLinear(nn.Linear)": ("class BinaryLinear(nn.Linear)", "class BinaryLinear"),
+    "MLP(": ("Experts(", "class Experts"),
+    "CastedLinear(": ("BinaryLinear(", "class BinaryLinear"),
     "* 127": ("* 31", "quantization with codes up to 31 (quantize_state_dict_int8"),
     "int8(state):": ("int8(state, bits: int = 6):", "quantization to 6 bits (quantize_state_dict_int8"),
     "zlib.compress(": ("lzma.compress(", "codec lzma"),
@@ -150,6 +151,48 @@ def test_a_condition_beside_a_switch_that_is_off_is_not_met(tmp_path: Path) -> N
         "ortho_init" not in said(tmp_path, script)[1]
         and "ortho_init" in said(tmp_path, script.replace("'0'", "'1'"))[1]
     )
+
+
+def test_what_is_off_at_the_defaults_is_not_named(tmp_path: Path) -> None:
+    off = "    wide = int(os.environ.get('WIDE', 512))\n    heads = int(os.environ.get('MTP_NUM_HEADS', 0))\n"
+    script = KNOWN.replace("    num_layers", f"{off}    num_layers", 1)
+    parts = """        if h.wide != h.model_dim:
+            self.embed_proj = nn.Linear(h.wide, h.model_dim)
+        self.mtp_heads = nn.ModuleList([MLP(8) for _ in range(h.heads)])
+"""
+    script = script.replace("        # As many", f"{parts}        # As many")
+    script = script.replace("class GPT", "class Unbuilt(nn.Module):\n    pass\n\n\nclass GPT")
+    tree = ast.parse(script)
+    assert not unknown_parts(tree, dead_code(tree, {"WIDE": "512", "MODEL_DIM": "512", "HEADS": "0"}))
+    on = unknown_parts(tree, dead_code(tree, {"WIDE": "64", "MODEL_DIM": "512", "HEADS": "1"}))
+    assert {part.partition(" (")[0] for part in on} == {"GPT: embed_proj", "GPT: mtp_heads"}
+
+
+@pytest.mark.parametrize(
+    ("addition", "name"),
+    [
+        ("def zeropower(g):\n    return 2.0 * g - 1.5 * g**3\n", "orthogonalization by other coefficients (zeropower"),
+        (
+            "def quantize_rows(name):\n    return name == 'tok_emb.weight'\n",
+            "an exception by name in the quantization: tok_emb.weight",
+        ),
+        ("print(os.environ.get('VOCAB_SIZE', 10240))\n", "a data set with a vocabulary of 10240"),
+        ("print(os.environ.get('DATA_PATH', './data/lower_case_text'))\n", "the data set lower_case_text"),
+    ],
+)
+def test_what_changes_the_experiment_without_a_switch_is_named(addition: str, name: str, tmp_path: Path) -> None:
+    status, _, errors = said(tmp_path, KNOWN.replace("main(Hyper", f"{addition}main(Hyper"))
+    assert status == 1 and name in errors
+
+
+def test_what_golf_refuses_is_named_beside_the_overrides(tmp_path: Path) -> None:
+    settings = "    eval_stride = int(os.environ.get('EVAL_STRIDE', 96))\n"
+    settings += "    ttt_enabled = os.environ.get('TTT_ENABLED', '1')\n"
+    settings += "    ttt_chunk_tokens = int(os.environ.get('TTT_CHUNK_TOKENS', 32768))\n"
+    uses = "print(h.eval_stride, h.ttt_enabled, h.ttt_chunk_tokens)\n    return optimizer"
+    script = KNOWN.replace("    num_layers", f"{settings}    num_layers", 1).replace("return optimizer", uses)
+    status, overrides, errors = said(tmp_path, script)
+    assert status == 1 and "eval.stride=96" in overrides and "is not a multiple of eval.stride, 96" in errors
 
 
 def test_a_rotary_base_that_grows_with_the_sequence_is_named(tmp_path: Path) -> None:

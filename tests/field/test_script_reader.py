@@ -83,3 +83,15 @@ def test_a_script_that_unpacks_to_millions_of_statements_is_refused_unparsed(
         and "has over 4,194,304 characters of source: no script is that large" in found.problem
     )
     assert max(sizes) < 100_000
+
+
+def test_line_breaks_in_a_packed_text_are_taken_out(tmp_path: Path) -> None:
+    packed = base64.b85encode(LZMA).decode()
+    lines = "\n".join(packed[i : i + 80] for i in range(0, len(packed), 80))
+    path = tmp_path / "train_gpt.py"
+    path.write_text(
+        f'import lzma,base64\n_b=b"""\n{lines}\n"""\n'
+        'exec(lzma.decompress(base64.b85decode(_b.replace(b"\\n",b""))).decode())\n'
+    )
+    script = read_script(path)
+    assert script.text == PROGRAM and not script.is_still_packed
