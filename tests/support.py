@@ -9,7 +9,6 @@ import io
 import json
 import os
 import random
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -227,12 +226,6 @@ def golf_command(*arguments: str) -> Done:
     from golf.commands import cli
 
     return _in_process(cli.main, ["golf", *arguments])
-
-
-def script_main(name: str, *arguments: str) -> Done:
-    """`scripts/<name>.py` in this process."""
-    path = ROOT / "scripts" / f"{name}.py"
-    return _in_process(runpy.run_path(str(path))["main"], [str(path), *arguments])
 
 
 def _in_process(main: Callable[[], int], argv: list[str]) -> Done:

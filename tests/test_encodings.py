@@ -32,7 +32,7 @@ def unnamed(source: str) -> Iterator[int]:
         # os.open, safe_open and such read no text; a record's own `open` has one argument, its folder.
         opens &= not (
             isinstance(node.func, ast.Attribute)
-            and getattr(node.func.value, "id", "") in ("os", "gzip", "MirrorRecord")
+            and getattr(node.func.value, "id", "") in ("os", "gzip", "tarfile", "MirrorRecord")
         )
         opens |= function == "fdopen" and not is_binary
         if (function in ("read_text", "write_text") or opens or is_text) and "encoding" not in named:

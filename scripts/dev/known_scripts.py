@@ -40,7 +40,7 @@ PAGE, PROSE = ROOT / "docs/from_env.md", Path(__file__).parent / "pages/from_env
 
 def main(checkout: Path) -> None:
     """Write the table, then the page."""
-    with (ROOT / "docs/records.csv").open(newline="") as file:
+    with (ROOT / "docs/records.csv").open(newline="", encoding="utf-8") as file:
         records = list(csv.DictReader(file))
     lines = {known["folder"]: known["line"] for known in _rows()}
     scripts = {row["folder"]: script_of(checkout, row) for row in records}
@@ -54,7 +54,7 @@ def main(checkout: Path) -> None:
     said = [line_of(row, translated_script(row["line"], scripts[row["folder"]])) for row in rows]
     equal = sum(line[1] == "0" and line[2] == "0" for line in said)
     body = "\n".join(f"| {' | '.join(line)} |" for line in said)
-    PAGE.write_text(PROSE.read_text().format(rows=body, count=len(said), equal=equal), encoding="utf-8")
+    PAGE.write_text(PROSE.read_text(encoding="utf-8").format(rows=body, count=len(said), equal=equal), encoding="utf-8")
 
 
 def _shorten(rows: list[dict[str, str]]) -> None:

@@ -21,7 +21,7 @@ from golf.lab.plan.flops import flops_per_scored_token, flops_per_token
 from golf.settings.config import Config
 from golf.training.data.shards import open_shard
 from golf.training.model.build import shapeless_model
-from tests.support import compose, script_main, tiny_overrides
+from tests.support import compose, golf_command, tiny_overrides
 
 CPU = torch.device("cpu")
 HERE = Machine("a machine", "cpu", 1, 0.0, {"torch": "2", "numpy": "2"}, {})
@@ -107,7 +107,7 @@ def test_a_gpu_is_the_cpu_for_a_public_script() -> None:
 
 
 def test_unknown_parts_are_refused(tmp_path: Path) -> None:
-    done = script_main("bench", "--parts", "step,stop", "--json", str(tmp_path / "b.json"))
+    done = golf_command("bench", "--parts", "step,stop", "--json", str(tmp_path / "b.json"))
     assert done.returncode == 2 and "--parts does not know stop" in done.stderr
 
 
@@ -137,7 +137,7 @@ def test_a_script_for_gpus_alternates_with_golf(tiny: OwnDataset, tmp_path: Path
     out = tmp_path / "bench.json"
     arguments = ["--experiments", "none", "--parts", "none", "--compile", "off", "--dtypes", "fp32", "--rounds", "2"]
     arguments += ["--json", str(out)]
-    done = script_main("bench", *arguments, "--against", str(tmp_path), *tiny_overrides(tiny))
+    done = golf_command("bench", *arguments, "--against", str(tmp_path), *tiny_overrides(tiny))
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())["rows"]
     assert [row["what"].partition(":")[0] for row in rows] == ["public", "golf"]
@@ -168,7 +168,7 @@ PARTS = ("step", "score")
 def test_all_parts_in_one_table(tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     options = ["--experiments", "none", "--compile", "off", "--rounds", "1", "--sequences", "4", "--json", str(out)]
-    done = script_main("bench", *options, "--parts", ",".join(PARTS), *tiny_overrides(tiny))
+    done = golf_command("bench", *options, "--parts", ",".join(PARTS), *tiny_overrides(tiny))
     assert done.returncode == 0, done.stderr
     parts = [row["part"] for row in json.loads(out.read_text())["rows"]]
     assert list(dict.fromkeys(parts)) == [*PARTS]
