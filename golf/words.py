@@ -100,3 +100,16 @@ class _Unread(io.FileIO):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return len(data)
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign and four decimals, or with two digits if these are zeros; zero has no sign."""
+    if abs(value) <= 1e-9:
+        return "0.0000"
+    size = f"{abs(value):.4f}"
+    return ("−" if value < 0 else "+") + (size if size.strip("0.") else significant(abs(value)))
+
+
+def interval_text(bounds: tuple[float, float]) -> str:
+    """Return an interval such as `−0.0066 to −0.0046`."""
+    return f"{signed(bounds[0])} to {signed(bounds[1])}"

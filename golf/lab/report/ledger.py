@@ -6,7 +6,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.lab.report.findings import Findings, judged
-from golf.lab.report.results import interval_text, result_row, shown_p, signed
+from golf.lab.report.results import result_row, shown_p
 from golf.lab.report.season import discoveries, p_alone
 from golf.lab.report.store import index_runs, seed_of, sweep_names
 from golf.lab.report.study import read_study
@@ -15,7 +15,7 @@ from golf.lab.report.variants import Variant
 from golf.lab.report.verdicts import BETTER, Ranking
 from golf.run.folder import runs_root
 from golf.settings.config import RulesConfig
-from golf.words import counted
+from golf.words import counted, interval_text, signed
 
 JUDGED = (
     Column("n", "n"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from golf.lab.report.findings import Findings
 from golf.lab.report.losses import counts_losses
 from golf.lab.report.machines import MACHINE, SEED
+from golf.lab.report.origin import about_origins
 from golf.lab.report.power import about_power, comparison_of, noise_among
 from golf.lab.report.rows import EDITED, IMPORTED, STARVED
 from golf.lab.report.statistics import KNOWN_SIGMA, ONE_SEED, luck_of_the_best
@@ -20,7 +21,8 @@ MANY = 3  # number of variants that may be equal, from which on a remark says th
 
 def remarks_on(findings: Findings) -> tuple[str, ...]:
     """Return the sentences below the table, those of the study last."""
-    study, topics = findings.study, (_about_score, _about_text, _about_rule, _about_looks, _about_noise, _about_trust)
+    study = findings.study
+    topics = (_about_score, _about_text, _about_rule, about_origins, _about_looks, _about_noise, _about_trust)
     remarks = [remark for about in topics for remark in about(findings)]
     return (*remarks, *_about_runs(study), *study.notes, *(study.about_chosen if findings.verdicts else ()))
 

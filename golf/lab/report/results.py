@@ -12,7 +12,6 @@ from golf.lab.report.changes import settings_that_differ
 from golf.lab.report.findings import Findings, judged, score_title, variant_name
 from golf.lab.report.remarks import remarks_on
 from golf.lab.report.rows import RunRow, row_of_result
-from golf.lab.report.statistics import ROUNDING
 from golf.lab.report.store import find_record
 from golf.lab.report.study import Study, read_study, refused_variant
 from golf.lab.report.table import Column, Table, render
@@ -21,7 +20,7 @@ from golf.lab.report.verdicts import BETTER, IMPROVED, WORSE, Verdict
 from golf.run.folder import runs_root
 from golf.run.result import OK, Result, to_json
 from golf.settings.config import RulesConfig
-from golf.words import counted, significant
+from golf.words import counted, interval_text, signed, significant
 
 BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown to be worse than the best has none
 IN_CSV = (Column("variant_id", "", in_text=False), Column("seeds", "", in_text=False))
@@ -185,16 +184,3 @@ def _mean(variant: Variant, attribute: str) -> float | None:
     # A variant without a run that counts still shows how far its runs came.
     figures = [value for row in variant.counted or variant.rows if (value := getattr(row, attribute))]
     return float(np.mean(figures)) if figures else None
-
-
-def signed(value: float) -> str:
-    """Return a difference with its sign and four decimals, or with two digits if these are zeros; zero has no sign."""
-    if abs(value) <= ROUNDING:
-        return "0.0000"
-    size = f"{abs(value):.4f}"
-    return ("−" if value < 0 else "+") + (size if size.strip("0.") else significant(abs(value)))
-
-
-def interval_text(bounds: tuple[float, float]) -> str:
-    """Return an interval such as `−0.0066 to −0.0046`."""
-    return f"{signed(bounds[0])} to {signed(bounds[1])}"

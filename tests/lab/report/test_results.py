@@ -15,7 +15,7 @@ import pytest
 from golf.bits import bits_per_byte
 from golf.lab.report.findings import judged
 from golf.lab.report.remarks import remarks_on
-from golf.lab.report.results import print_sweep, results_table, signed
+from golf.lab.report.results import print_sweep, results_table
 from golf.lab.report.rows import RunRow
 from golf.lab.report.sequential import SequentialPlan
 from golf.lab.report.statistics import luck_of_the_best, smallest_difference
@@ -26,7 +26,7 @@ from golf.run.identity import variant_id
 from golf.run.result import Result
 from golf.run.summary import console
 from golf.settings.config import RulesConfig
-from golf.words import text_width
+from golf.words import signed, text_width
 from tests.lab.report.runs import (
     BYTES_PER_TOKEN,
     LOWER_LR,
