@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from golf.challenge import CAP_BYTES, EVAL_SECONDS, GRACE_SECONDS, TRAIN_SECONDS
 from golf.field.audit import Audit
 from golf.field.figures import ABOUT, Figure, mean_of
 from golf.field.foreign_run import ForeignRun, ForeignRuns, is_unlimited_track
-from golf.field.scores import ARTIFACT_KINDS
+from golf.field.scores import ARTIFACT_KINDS, names_no_artifact
 from golf.field.submission_json import Claims
 from golf.field.submitted_runs import Logs, Submitted, as_claimed, claimed_scores, means, submitted
 from golf.words import listed
@@ -21,6 +23,7 @@ ROUNDED_SECONDS = 0.0025  # by which a sum of up to five times is off when a log
 SMALLEST_BYTES = 1_000_000  # that anybody meant as the size of a submission
 LAST_DIGITS = 2.0  # units in the last place by which a spread of rounded scores is off
 _TIMES = ("step_ms", "eval_seconds", "train_seconds")
+_MEAN = re.compile(r"mean|avg|average")
 _LIMITS = {"train_seconds": ("training", TRAIN_SECONDS + GRACE_SECONDS), "eval_seconds": ("scoring", EVAL_SECONDS)}
 
 
@@ -43,7 +46,10 @@ def check_claims(logs: Logs, chosen: Submitted, claims: Claims, code_bytes: int 
     else:
         audit.untrue += _own_mean_faults(claims)
         audit.unchecked.append("claims of all seeds together (score, loss, spread): not every seed has its own log")
-    audit.untrue += [*_figure_faults(chosen.runs, comparable), *_seed_faults(chosen.runs, comparable, logs.last)]
+    audit.untrue += [
+        *_figure_faults(chosen.runs, comparable, logs.last),
+        *_seed_faults(chosen.runs, comparable, logs.last),
+    ]
 
 
 def claim_faults(runs: ForeignRuns, claims: Claims, code_bytes: int | None = None) -> list[str]:
@@ -97,12 +103,15 @@ def _known(run: ForeignRun, name: str) -> list[Figure]:
     if name == "total_bytes":
         return run.present("total_bytes", "artifact_bytes")  # "artifact bytes" are the model's or all
     if name == "pre_quant_bpb":
-        return [*named, *run.printed]
+        # The tag of a log of the training alone may be `final`, which elsewhere is the artifact's.
+        return [*named, *(s.bpb for s in run.scores if names_no_artifact(s)), *run.printed]
     if name == "model_bytes":
         return run.present("artifact_bytes")
     if name == "eval_seconds":
-        timed = [Figure(s.seconds, "") for s in run.scores if s.seconds is not None]
-        return [*run.present("total_eval_seconds"), *timed, *named]
+        # The last score is the likeliest; what it needs may have been done in several passes, each with a score.
+        timed = [(round(s.val_bpb, 3), s.seconds) for s in reversed(run.scores) if s.seconds is not None]
+        known = [*(seconds for _, seconds in timed), *accumulate(dict(timed).values())]
+        return [*run.present("total_eval_seconds"), *(Figure(seconds, "") for seconds in known), *named]
     steps, seconds = run.value("steps"), run.value("train_seconds")
     return [*named, Figure(seconds * 1000 / steps, "")] if name == "step_ms" and steps and seconds else named
 
@@ -161,9 +170,13 @@ def _excess_bytes(runs: ForeignRuns, claims: Claims) -> list[str]:
     return [f"{claimed.source} {claimed.value:,.0f} is no run's code and model: the largest has {max(known):,.0f}"]
 
 
-def _figure_faults(runs: ForeignRuns, claims: Claims) -> list[str]:
-    """Return claims that hold for one run or as a mean, and for none here; they can be checked with seeds missing."""
+def _figure_faults(runs: ForeignRuns, claims: Claims, beside: ForeignRuns = ()) -> list[str]:
+    """Return claims that hold for one run or as a mean, and for none here; they can be checked with seeds missing.
+
+    A score before quantization may stand in the log of the training, which is one of the runs `beside`.
+    """
     faults = []
+    lacks_seeds = not {*claims.seeds, *claims.per_seed} <= {run.seed for run in runs}
     total, known = claims.figures.get("total_bytes"), _values(runs, "total_bytes")
     # "Artifact bytes" are the model's or all.
     if total and "artifact" in total.source and any(map(total.agrees_with, _values(runs, "artifact_bytes"))):
@@ -175,7 +188,10 @@ def _figure_faults(runs: ForeignRuns, claims: Claims) -> list[str]:
         faults.append(f"{total.source} {total.value:,.0f} is not a submission's size, the logs say {max(known):,.0f}")
     for name in ("code_bytes", "model_bytes", "pre_quant_bpb", "steps"):
         claimed = claims.figures.get(name)
-        figures = [figure for run in runs for figure in _known(run, name)]
+        others = beside if name == "pre_quant_bpb" else ()
+        figures = [figure for run in (*runs, *others) for figure in _known(run, name)]
+        if claimed and lacks_seeds and _MEAN.search(claimed.source.lower()):
+            continue
         named = [figure for run in runs for figure in run.present(name)] or figures
         if claimed and figures and not any(map(claimed.agrees_with, [*figures, mean_of(figures), mean_of(named)])):
             numbers = listed([_number(name, value) for value in dict.fromkeys(figure.value for figure in named)])

@@ -21,6 +21,7 @@ from golf.field.reference import rows_of_logs, sentence
 from golf.field.run_audit import (
     COUNTED_WRONG,
     OLDER_EXPORT,
+    SHARDS_ASKED,
     WORSENS,
     implied_bytes,
     rule_faults,
@@ -118,10 +119,11 @@ def _check_logs(logs: Logs, chosen: ForeignRuns, audit: Audit) -> None:
 
 def _rule_faults(run: ForeignRun) -> tuple[list[str], list[str]]:
     """Return the broken rules of a run, and the faults that break none for sure: the organisers' own baseline was
-    scored on the older export, and the loss of a mixture may be another model's."""
+    scored on the older export, a number of shards is a question, and a mixture's loss may be another model's."""
     faults = rule_faults(run)
     is_mixture = run.texts.get("scored_text") == FINEWEB and any(score.kind == MIXED for score in run.scores)
-    doubtful = [f for f in faults if OLDER_EXPORT in f or (COUNTED_WRONG in f and (is_mixture or WORSENS in f))]
+    asked = [f for f in faults if OLDER_EXPORT in f or SHARDS_ASKED in f]
+    doubtful = [f for f in faults if f in asked or (COUNTED_WRONG in f and (is_mixture or WORSENS in f))]
     return [fault for fault in faults if fault not in doubtful], doubtful
 
 

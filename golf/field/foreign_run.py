@@ -11,6 +11,7 @@ from golf.field.figures import Figure, whole
 from golf.field.log_reader import LogRun
 from golf.field.scores import (
     ARTIFACT_KINDS,
+    AVERAGING_GAIN_BPB,
     LEAST_BPB,
     POST,
     PRE,
@@ -156,7 +157,7 @@ def _take_scores(foreign: ForeignRun, run: LogRun, file: str) -> None:
     """Settle the kind of every score; the last one of each kind becomes the run's."""
     # Averaged weights are scored after the last validation; that score, if printed, is the model's.
     before = [s for s in run.scores if s.kind == PRE]
-    pre = before[-1] if before else _last_validation(run)
+    pre = _before_quantization(run, before)
     foreign.scores = settled(
         run.scores,
         sliding_from=run.sliding_from,
@@ -193,6 +194,15 @@ def _take_seconds(foreign: ForeignRun, file: str) -> None:
         foreign.figures["eval_seconds"] = Figure(round(total, 6), f"sum of {lines}" if len(timed) > 1 else lines)
     elif "total_eval_seconds" in foreign.figures:
         foreign.figures["eval_seconds"] = foreign.figures["total_eval_seconds"]
+
+
+def _before_quantization(run: LogRun, scores: Sequence[LoggedScore]) -> LoggedScore | None:
+    """Return the last of the `scores` before quantization, else the last validation: that of the exported weights."""
+    likeliest = [s for s in (*reversed(scores), _last_validation(run)) if s is not None]
+    artifact = next((s.val_bpb for s in run.scores if s.kind == POST), math.inf)
+    # An average of weights whose score is far above the artifact's was not exported.
+    exported = [s for s in likeliest if s.val_bpb <= artifact + AVERAGING_GAIN_BPB]
+    return next(iter([*exported, *likeliest]), None)
 
 
 def _last_validation(run: LogRun) -> LoggedScore | None:

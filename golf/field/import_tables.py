@@ -19,7 +19,7 @@ from golf.tables import grouped, table_of
 from golf.words import counted, listed
 
 LEAST_NAME = 32  # characters
-_SCORES, _NUMBERS = ("pre-quant", "post-quant", "sliding", "ttt"), ("bytes", "steps", "step ms", "s", "faults")
+_SCORES, _NUMBERS = ("pre-quant", "post-quant", "sliding", "ttt", "final"), ("bytes", "steps", "step ms", "s", "faults")
 _COLUMNS = ("run", "state", "seed", *_SCORES, *_NUMBERS)
 _FIRST = ("val_bpb", "val_loss")  # figures at the top of an explanation
 MOST_FAULTS_SHOWN = 60
@@ -62,7 +62,7 @@ def table(entries: Sequence[Entry], width: int, *, by_submission: bool = True) -
 def _cells(entry: Entry) -> list[str]:
     row = entry.row
     size = row.total_bytes if row.total_bytes is not None else row.artifact_bytes
-    scores = (row.pre_quant_bpb, row.post_quant_bpb, row.sliding_bpb, row.ttt_bpb)
+    scores = (row.pre_quant_bpb, row.post_quant_bpb, row.sliding_bpb, row.ttt_bpb, row.val_bpb)
     return [
         row.state,
         _shown(row.seed, "d"),

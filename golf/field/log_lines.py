@@ -119,7 +119,7 @@ _BAR = re.compile(r"\[\s*[\d.]+\s*%\s*\]|\]\s*[\d.]+\s*%|\bETA\s*[:=]", _FLAGS)
 _PART = re.compile(
     r"\b(?:windows?|chunks?|batch(?:es)?|docs?|epoch|seqs?)\s{0,9}[:=]?\s{0,9}(\d+)\s{0,9}/\s{0,9}(\d+)", _FLAGS
 )
-_SOME_NUMBER = re.compile(r"(?:bpb|loss)\w{0,80}\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
+_SOME_NUMBER = re.compile(r"(?:bpb|loss|_only)\w{0,80}\W{1,3}(\d{1,2}\.\d{4,12})(?!\d)", _FLAGS)
 _SOME_SCORE = re.compile(r"bpb\W{1,3}\d\.\d{3}")  # a score of an unknown form, which is counted as not understood
 _BYTES = rf"({NUMBER})\s*(?:bytes|B)\b"
 _SIZE_PARTS = {"BYTES": _BYTES, "ENDS": rf"({NUMBER})\s*(?:bytes)?\s*$", "NUMBER": NUMBER}

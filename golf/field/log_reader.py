@@ -116,7 +116,9 @@ class _LogReader:
             self._open_source(number)
             return
         line = read_line(text)
-        if not isinstance(line, StepLine | ScoreLine) and (numbers := printed_scores(text)):
+        # Lines of a mixture have scores of its parts, too.
+        is_read = isinstance(line, StepLine) or (isinstance(line, ScoreLine) and "_only" not in text)
+        if not is_read and (numbers := printed_scores(text)):
             kept = self.run.progress if is_progress(text) else self.run.printed
             kept += numbers
             del kept[:-SCORES_KEPT]
@@ -179,6 +181,7 @@ class _LogReader:
             self.run.figures.setdefault("seed", self.run.figures.pop("part_seed"))
         last = self.log.runs[-1] if self.log.runs else None
         if last is not None and _repeats(self.run, last):
+            last.figures = self.run.figures | last.figures
             return
         self.run.figures |= {name: self._figure(*figure) for name, figure in self.run.latest.items()}
         if last is not None and _evaluates(self.run, last):
@@ -319,11 +322,25 @@ class _LogReader:
 
 
 def _repeats(run: LogRun, before: LogRun) -> bool:
-    """Tell whether a run without a header is a recap of the run before it: it prints the same scores again."""
-    if run.opened or run.figures or run.sizes or any(line.train_loss for line in run.curve):
+    """Tell whether a run is a recap of the run before it, whose scores, sizes, times and settings it prints again."""
+    # Whatever prints more of a beginning started, such as a second copy of the same run.
+    if run.opened - {"model_params:"} or any(line.train_loss for line in run.curve):
         return False
-    scores, known = ({*(s.val_bpb for s in r.scores), *(s.val_bpb for s in r.curve)} - {None} for r in (run, before))
-    return bool(scores) and scores <= known
+    # A run that broke off at its first validation repeats that of another with its seed.
+    if not (run.scores or run.sizes or run.steps == before.steps):
+        return False
+    said, known = (
+        {
+            *(("score", s.val_bpb) for s in (*r.scores, *r.curve)),
+            *(("steps", s.step) for s in r.curve),
+            *(("train_seconds", s.seconds) for s in r.curve),
+            *((name, value) for name, (value, _) in r.latest.items()),
+            *((name, figure.value) for name, figure in r.figures.items() if name in before.figures),
+            *((what, size.value) for what, _, size in r.sizes),
+        }
+        for r in (run, before)
+    )
+    return said - {("score", None), ("train_seconds", None)} <= known
 
 
 def _evaluates(run: LogRun, trained: LogRun) -> bool:

@@ -33,7 +33,8 @@ _MIXED, _ADAPTED, _SLID, _PRE, _POST, _RESULT = (
     any_of(_WORDS[kind]) for kind in ("mixed", "adapted", "slid", "pre", "post", "result")
 )
 # The best of a script's own mixtures is a result; `best` before other words cites another score.
-_OWN_BEST = re.compile(r"_best\b|best_(?=agree)")
+# The average of a script's own weights is no average of scores.
+_OWN = re.compile(r"_best\b|best_(?=agree)|\bpost[ _-]?(?:avg|average\w*)\b")
 # Ways of scoring that reviewers look into: a target in the key of a cache, an adaptation to the token that is scored.
 QUESTIONED = any_of([*_WORDS["mixed"], r"(?:^|_)slot(?=_|\d|$)"])
 # Scripts go on printing the baseline's tag for old parsers, whatever the score is.
@@ -91,7 +92,7 @@ def claimed_kind(tag: str, stride: int | None = None) -> str:
     """Return the kind that a tag claims, `other` if it names neither the artifact nor the model before quantization."""
     words = _words(tag)
     # Sentences about other scores, such as `record to beat`, are no tags.
-    if not words or _QUOTED.search(_OWN_BEST.sub("", tag.lower()).replace("_", " ")):
+    if not words or _QUOTED.search(_OWN.sub("", tag.lower()).replace("_", " ")):
         return OTHER
     is_pre = _claims_before(words)
     if _ADAPTED.search(words) or _MIXED.search(words):
@@ -112,6 +113,11 @@ def _words(tag: str) -> str:
 def _claims_before(words: str) -> bool:
     """Tell whether the words of a tag claim a score before quantization."""
     return bool(_PRE.search(words)) and not re.search(r"round_?trip|(?:^|_)q?int\d", words)
+
+
+def names_no_artifact(score: LoggedScore) -> bool:
+    """Tell whether a score may be one before quantization: its tag says so, or nothing but `final`."""
+    return score.kind == PRE or _words(score.tag) == "final"
 
 
 def base_tag(tag: str) -> str:

@@ -29,6 +29,8 @@ LARGEST_CHARACTERS = 4_000_000
 LONGEST_KEY = 200  # characters of a key that names a score
 NEEDED = ("author", "val_bpb")  # nearly all 58 public record folders have these; every other key is missing in some
 OWN_NAMES = {"val_bpb": "val_bpb", "val_loss": "val_loss", "bytes_total": "total_bytes", "bytes_code": "code_bytes"}
+_BY_SEED = re.compile(r"_?(?:by|per)_seeds?$")
+_UNIT = re.compile(r"(?<![a-z])(?:ms|s|secs?|seconds)(?![a-z])")
 _SEED = re.compile(r"(?:val_bpb_)?(?:seed|s)?[ _-]?(\d{1,10})")
 _PER_SEED = re.compile(r"seed|runs?\b|results?\b|logs?\b")
 _COMMENTS = r"//[^\n]*|/\*.*?(?:\*/|\Z)|(?m:^[^\S\n]*#[^\n]*)"
@@ -89,8 +91,7 @@ def read_claims(folder: Path, audit: Audit) -> Claims | None:
 
 def meaning(key: str) -> str | None:
     """Return the result that a key stands for, None if it is no result or could be several."""
-    # `valBpb`, `val-bpb` and `Val BPB` all become `val_bpb`.
-    words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()).strip("_")
+    words = _words(key)
     parts = set(words.split("_"))
     if "bpb" in parts and parts - {"bpb"} <= _MEAN_OR_FINAL:
         return "val_bpb"
@@ -100,6 +101,11 @@ def meaning(key: str) -> str | None:
     if len(words) > LONGEST_KEY:
         return None
     return next((what for what, pattern in _MEANINGS.items() if pattern.fullmatch(words)), None)
+
+
+def _words(key: str) -> str:
+    """Return a key in lower case with underscores between its words: `valBpb` and `Val BPB` become `val_bpb`."""
+    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()).strip("_")
 
 
 def is_result(what: str, value: float) -> bool:
@@ -150,7 +156,7 @@ def _take(claims: Claims, top: dict[str, Any]) -> None:
             if _PER_SEED.search(path.lower()):
                 _take_seed(claims, number, value, source, _common_meaning(path, key))
         elif isinstance(value, list) and _is_per_seed_list(claims, key, value):
-            what = meaning(key.replace("seeds", ""))
+            what = meaning(_BY_SEED.sub("", key).replace("seeds", ""))
             for index, (seed, item) in enumerate(zip(claims.seeds, value, strict=True)):
                 _take_seed(claims, seed, item, f"{source}[{index}]", what)
         elif isinstance(value, list):
@@ -178,7 +184,7 @@ def _walk(top: dict[str, Any], path: str = "", depth: int = 0) -> Iterator[tuple
 
 def _common_meaning(path: str, key: str) -> str | None:
     """Return the meaning of a bare number below a seed's key, which is a score unless the keys above say otherwise."""
-    what = meaning(re.sub(r"_?(?:by|per)_seeds?$", "", path.removesuffix(key).rstrip(".").rpartition(".")[2]))
+    what = meaning(_BY_SEED.sub("", path.removesuffix(key).rstrip(".").rpartition(".")[2]))
     return what or (None if _NO_SCORE.search(path.lower()) else "val_bpb")
 
 
@@ -208,8 +214,10 @@ def _take_seed(claims: Claims, seed: int, value: Any, source: str, what: str | N
         for path, key, inner in _walk(value):
             if not isinstance(inner, (dict, list)) and key != "seed":
                 _take_figure(claims, figures, key, inner, f"{source}.{path}")
-    elif what and (figure := as_figure(value, source)) and is_result(what, figure.value):
-        figures.setdefault(what, figure)
+    elif what and (figure := as_figure(value, source)):
+        figure = _in_seconds(figure, what)
+        if is_result(what, figure.value):
+            figures.setdefault(what, figure)
 
 
 def _take_figure(claims: Claims, figures: dict[str, Figure], key: str, value: Any, source: str) -> None:
@@ -220,14 +228,21 @@ def _take_figure(claims: Claims, figures: dict[str, Figure], key: str, value: An
         if re.search(r"bpb|loss|bytes|seconds|steps", key.lower()):
             claims.not_understood.append(source.partition(": ")[2])
         return
-    if key.lower().endswith("_ms") and what.endswith("_seconds"):
-        figure = Figure(figure.value / 1000, figure.source, repr(figure.value / 1000))
+    figure = _in_seconds(figure, what)
     if not is_result(what, figure.value):
         return
     if what == "total_bytes" and key.lower().startswith("bytes_total"):
         # The public baseline's key. Other keys of this meaning are as often the size of one seed as of all.
         figures[what] = figure
     figures.setdefault(what, figure)
+
+
+def _in_seconds(figure: Figure, what: str) -> Figure:
+    """Return a time of milliseconds in seconds. The unit is the last one in the path of its keys."""
+    units = _UNIT.findall(_words(figure.source.partition(": ")[2])) if what.endswith("_seconds") else []
+    if units[-1:] != ["ms"]:
+        return figure
+    return Figure(figure.value / 1000, figure.source, repr(figure.value / 1000))
 
 
 def _strictly_read(path: Path) -> tuple[Any, list[str]]:

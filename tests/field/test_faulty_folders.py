@@ -100,7 +100,6 @@ FAULTS: dict[str, tuple[Change, str]] = {  # what is done to a folder, what has 
         both(lambda f: log_of(f, 7, loss=loss_of(SEEDS[7][0]) * 1.02), lambda f: claims(f, val_loss=2.08645)),
         "train_seed7.log: scored as 154.10 MB of text",
     ),
-    "validation in training": (lambda f: in_logs(f, "train_shards:80", "train_shards:1499"), "1,499 train shards"),
     # missing or unreadable
     "no script": (lambda f: (f / "train_gpt.py").unlink(), "there is no train_gpt.py"),
     "no README": (lambda f: (f / "README.md").unlink(), "there is no README.md"),
