@@ -331,7 +331,8 @@ def _repeats(run: LogRun, before: LogRun) -> bool:
         return False
     said, known = (
         {
-            *(("score", s.val_bpb) for s in (*r.scores, *r.curve)),
+            *(("score", s.val_bpb) for s in r.scores),
+            *(("score", s.val_bpb) for s in r.curve),
             *(("steps", s.step) for s in r.curve),
             *(("train_seconds", s.seconds) for s in r.curve),
             *((name, value) for name, (value, _) in r.latest.items()),
