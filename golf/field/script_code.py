@@ -97,4 +97,6 @@ def _default(node: ast.expr, settings: Mapping[str, str | None]) -> str | None:
     """Return the default of the setting that a name or an attribute is called by, also with a part of its words."""
     name = getattr(node, "attr", getattr(node, "id", "")).strip("_")
     named = [key for key in settings if name and (key == name or key.endswith(f"_{name}"))]
+    # Constructors take `dtg` where the script's variable is DTG_ENABLED.
+    named = named or [key for key in settings if key == f"{name}_enabled"]
     return settings[named[0]] if len(named) == 1 else None

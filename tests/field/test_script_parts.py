@@ -168,6 +168,19 @@ def test_what_is_off_at_the_defaults_is_not_named(tmp_path: Path) -> None:
     assert {part.partition(" (")[0] for part in on} == {"GPT: embed_proj", "GPT: mtp_heads"}
 
 
+@pytest.mark.parametrize("form", ["{}", "h.{}", "self._{}", "{} and layer > 2"])
+@pytest.mark.parametrize("variable", ["{}_ENABLED", "USE_{}", "{}"])
+@pytest.mark.parametrize("name", ["dtg", "gate"])
+def test_a_part_is_off_also_where_its_argument_has_a_part_of_the_variables_name(
+    form: str, variable: str, name: str
+) -> None:
+    part = f"        if {form.format(name)}:\n            self.own_part = nn.Linear(8, 1, bias=True)\n"
+    tree = ast.parse(KNOWN.replace("        # As many", f"{part}        # As many"))
+    for value, is_named in (("0", False), ("1", True)):
+        dead = dead_code(tree, {variable.format(name.upper()): value})
+        assert any("own_part" in p for p in unknown_parts(tree, dead)) is is_named
+
+
 @pytest.mark.parametrize(
     ("addition", "name"),
     [
