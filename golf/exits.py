@@ -15,6 +15,7 @@ from golf.words import print_in_any_encoding
 
 OWN_PACKAGES = ("golf", "hydra_plugins", "bench", "scripts")
 EXIT_NOT_OK, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_NOT_BETTER, EXIT_UNDECIDED = 10, 11  # of `golf report --exit`
 
 
 def exit_status(run: Callable[[], int]) -> int:

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 # Before any other import. A script has golf/ itself on the path, and so finds its neighbour there.
 if __name__ == "__main__":
@@ -28,7 +29,7 @@ from golf.files import DISK_REFUSES, disk_error
 from golf.run.code import about_change, code_of_run
 from golf.run.folder import RunFolder, finished_run, runs_root
 from golf.run.identity import variant_id
-from golf.run.result import CRASHED, INTERRUPTED, OK, Result
+from golf.run.result import CRASHED, INTERRUPTED, OK, Result, to_json
 from golf.settings.composition import (
     COMPOSITION_ERRORS,
     CONF_DIR,
@@ -43,7 +44,7 @@ from golf.settings.mistakes import explain, flags_first
 from golf.settings.usage import DRY_RUN
 from golf.start import set_up
 from golf.training.services import SERVICES
-from golf.words import outlive_readers
+from golf.words import answer, outlive_readers
 
 if TYPE_CHECKING:
     from golf.run.sweeps import Row
@@ -74,10 +75,11 @@ def command_line() -> int:
 
             print(f"golf {golf_version()}")
             return 0
-        # Hydra does not know this flag. Long flags can be shortened.
+        # Hydra does not know these flags. Long flags can be shortened.
         if dry := [flag for flag in flags if flag.startswith("--d") and "--dry-run".startswith(flag)]:
-            flags = [flag for flag in flags if flag not in dry]
             os.environ[DRY_RUN] = "1"
+        as_json = [flag for flag in flags if flag.startswith("--j") and "--json".startswith(flag)]
+        flags = [flag for flag in flags if flag not in (*dry, *as_json)]
         if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
             flags.append("-m")
@@ -91,10 +93,18 @@ def command_line() -> int:
     overrides = completed(overrides)
     # Hydra's own help composes nothing, and refuses overrides.
     sys.argv[1:] = flags if "--hydra-help" in flags else [*flags, *overrides]
-    return _run_all(overrides)
+    task = Task()
+    if not as_json:
+        return _run_all(overrides, task)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return _run_all(overrides, task)
+    finally:
+        errors = [row.error for row in task.rows if row.error]
+        print(answer({"dry_run": DRY_RUN in os.environ, **task.told, "errors": errors}))
 
 
-def _run_all(overrides: list[str]) -> int:
+def _run_all(overrides: list[str], task: Task) -> int:
     """Let Hydra run the jobs of `sys.argv`, show the table of several, and return the exit status."""
     from golf.run.sweeps import discard_unused, sweep_folder, sweep_name
 
@@ -108,7 +118,6 @@ def _run_all(overrides: list[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # Python 3.14 reads the help of every argument, and hydra-core 1.3.8 gives it one that is no text.
     argparse.ArgumentParser._check_help = lambda *_: None  # type: ignore[attr-defined]
-    task = Task()
     rows = task.rows
     try:
         hydra.main(version_base="1.3", config_path=CONF_DIR, config_name="config")(task)()
@@ -129,22 +138,24 @@ def _run_all(overrides: list[str]) -> int:
         return EXIT_USAGE
     finally:
         # Whatever ended the sweep, the runs that were made until then are shown.
-        _show_sweep(name, rows, overrides)
+        task.told |= _show_sweep(name, rows, overrides)
         discard_unused(name)
     if any(row.result is None for row in rows):
         return EXIT_USAGE
     return 0 if all(row.result.state == OK for row in rows if row.result) else EXIT_NOT_OK
 
 
-def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> None:
-    """Print the table of several runs, and send it to the tracker of the runs."""
+def _show_sweep(name: str, rows: Sequence[Row], overrides: Sequence[str]) -> dict[str, Any]:
+    """Print the table of several runs, send it to the tracker of the runs, and return its values for programs."""
     if len(rows) > 1:
         from golf.lab.report.results import print_sweep
         from golf.lab.sweep.batch import mirror_report
 
         rules = rules_selected(overrides)
-        print_sweep(name, [row[:3] for row in rows], rules)
+        told = print_sweep(name, [row[:3] for row in rows], rules)
         mirror_report(name, rows, rules)
+        return told
+    return {}
 
 
 class Task:
@@ -159,6 +170,7 @@ class Task:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
+        self.told: dict[str, Any] = {}  # for --json
 
     def __call__(self, node: DictConfig) -> None:
         """Run the job of a command for a single run. The jobs of a sweep are run by golf's launcher."""
@@ -171,9 +183,14 @@ class Task:
         try:
             cfg = plan(node)
             if DRY_RUN in os.environ:
+                from golf.lab.sweep.dry_run import run_to_come
+                from golf.lab.sweep.jobs import Job
+
+                self.told |= {"runs": [run_to_come(Job.of(overrides, cfg))]}
                 print("a dry run: nothing is trained")
                 return
             result, folder = start(cfg)
+            self.told |= {"folder": folder.path, "result": to_json(result)}
         except GolfError as error:
             self.rows.append(Row(overrides, None, str(error)))
             print(f"error: {error}", file=sys.stderr)

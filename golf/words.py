@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import functools
 import io
+import json
 import math
 import os
 import stat
@@ -35,6 +37,24 @@ def listed(items: Sequence[object], at_most: int = 4) -> str:
 def significant(value: float, decimals: int = 4) -> str:
     """Return a number with these decimals, or with as many as show its first two digits, such as `0.000012`."""
     return f"{value:.{decimals if not value else max(decimals, 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def answer(value: object) -> str:
+    """Return the JSON of a command for programs: dataclasses as objects, paths as text, nan and infinity as null."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    # Numbers of numpy are floats for Python, and JSON has no nan.
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def as_override(value: Any) -> str:

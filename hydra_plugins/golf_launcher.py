@@ -36,6 +36,7 @@ class GolfLauncher(Launcher):
         self.hydra_context, self.config = hydra_context, config
         # The jobs run in other processes, which never call the task: their rows are added to the task's own here.
         self.rows: list[Any] = getattr(task_function, "rows", [])
+        self.told: dict[str, Any] = getattr(task_function, "told", {})
         self.composed: dict[tuple[str, ...], DictConfig] = {}
         self.by_variant: dict[tuple[str, ...], tuple[DictConfig, Any]] = {}
 
@@ -53,7 +54,7 @@ class GolfLauncher(Launcher):
         if DRY_RUN in os.environ:
             from golf.lab.sweep.dry_run import show_dry_run
 
-            show_dry_run(asked, name)
+            self.told.update(show_dry_run(asked, name))
             return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]
         try:
             if in_rounds:

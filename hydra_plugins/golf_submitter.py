@@ -26,6 +26,7 @@ class GolfSubmitter(GolfLauncher):
         from golf.lab.cluster.show import show_order, show_sent
         from golf.lab.cluster.submit import import_submitit, lock_submitting, make_order, record_order, submit
         from golf.lab.cluster.waves import start_waves
+        from golf.lab.sweep.dry_run import run_to_come
         from golf.lab.sweep.jobs import Job
         from golf.lab.sweep.record import taken_back_unless_sent
         from golf.lab.sweep.rounds import DECIDED
@@ -54,6 +55,7 @@ class GolfSubmitter(GolfLauncher):
                 start_follower(name)
                 return [JobReturn(o, status=JobStatus.COMPLETED, _return_value=float("nan")) for o in job_overrides]
             order = make_order(asked)
+            self.told.update({"sweep": name, "runs": [run_to_come(job) for job in order.jobs]})
             show_order(order, name)
             if not is_dry_run:
                 # Recorded even with nothing to send: reports ask for the sweep.

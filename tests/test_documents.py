@@ -28,7 +28,10 @@ from golf.training.techniques.base import Technique
 from tests.support import ROOT, compose, golf_command, golf_main, only_run, tiny_overrides
 from tests.test_layers import CORE, PRODUCTS
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "AGENTS")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 HISTORY = ROOT / "docs/benchmarks_log.md"  # its commands are those of their day
 SHELL_BLOCK = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ANY_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -37,7 +40,7 @@ INLINE_CODE = re.compile(r"`([^`]+)`")
 QUOTED_OR_COMMENT = re.compile(r"'[^']*'|\"[^\"]*\"|(?:^|\s)#.*")
 PROGRAMS = ("python ", "golf ", "pip install", "make ")
 NOT_OURS = {".", "wandb", "script", "ssh"}  # commands of the shell and of other packages
-FLAGS = {"-m", "--multirun", "--cfg", "job", "--dry-run"}
+FLAGS = {"-m", "--multirun", "--cfg", "job", "--dry-run", "--json"}
 RUNS_FOR_REAL = {"inspect", "quant-gap", "plan", "power", "ledger", "from-env", "report", "why"}
 
 
@@ -59,7 +62,13 @@ def commands(page: Path) -> list[str]:
         code for code in inline if code.startswith(("python ", "golf ", "pip install", "make ")) and "…" not in code
     ]
     inline = [code for code in inline if len(code.split()) > 2 or code.startswith("make")]  # else it names a script
-    return [line for line in [*lines, *INDENTED_LINE.findall(rest), *inline] if line.strip()]
+    found = [line for line in [*lines, *INDENTED_LINE.findall(rest), *inline] if line.strip()]
+    # A page may keep overrides in a variable of the shell, and send output into files.
+    variables = dict(re.findall(r'^(\w+)="(.*)"$', rest + "\n".join(lines), re.MULTILINE))
+    found = [line for line in found if not re.match(r"(export )?\w+=", line)]
+    for name, value in variables.items():
+        found = [line.replace(f"${name} ", f"{value} ").replace(f'"${name}"', f'"{value}"') for line in found]
+    return [re.sub(r" \d?>\S+", "", line) for line in found]
 
 
 def check_command(command: str) -> None:
@@ -123,7 +132,8 @@ def check_golf(command: str, arguments: list[str]) -> None:
     if command in ("train", "submit"):
         check_training(arguments)
     elif command in ("status", "cancel", "follow"):
-        assert len([a for a in arguments if a != "--watch"]) == 1
+        names = [a for a in arguments if not a.startswith("--")]
+        assert len(names) == 1 or (command == "status" and not names)
     elif command != "bench":  # a script of its own, which measures
         with pytest.raises(ParsedError) as caught:
             cli.main([*command.split(), *arguments])

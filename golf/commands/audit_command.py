@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from golf.commands.parsing import CommandParser
 from golf.tables import table_of
-from golf.words import counted
+from golf.words import answer, counted
 
 TITLES = table_of(__file__)
 
@@ -26,6 +26,9 @@ def main(arguments: list[str]) -> int:
 
     report = audit(args.folder, reference_of(args.reference) if args.reference else None, rules_named(args.rules))
     audit_bytes(args.folder, args.tokenizer, args.data, args.text, report)
+    if args.json:
+        print(answer({"folder": args.folder, "faults": len(report.faults), **vars(report)}))
+        return 1 if report.faults else 0
     faults = counted(len(report.faults), "fault") if report.faults else "no fault found"
     print(f"{args.folder}: {faults}, {len(report.look_at)} to look at, {len(report.unchecked)} not checked")
     for name, title in TITLES.items():

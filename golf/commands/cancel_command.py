@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
-from golf.words import counted
+from golf.words import answer, counted
 
 
 def main(arguments: list[str]) -> int:
@@ -31,5 +31,8 @@ def main(arguments: list[str]) -> int:
     cancel(job for job in left if not is_rented(job))
     if any(map(is_rented, left)):
         cancel_batches(record.name)
+    if args.json:
+        print(answer({"sweep": record.name, "cancelled": len(left), "jobs": len(sent)}))
+        return 0
     print(f"cancelled: {len(left)} of {counted(len(sent), 'job')}, as many as were waiting or running")
     return 0

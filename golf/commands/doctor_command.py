@@ -10,11 +10,13 @@ is a problem, something that a default run or a GPU of this machine needs.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 
 from golf.commands import doctor_gpus, doctor_software, doctor_storage, gpu_check_command
 from golf.commands.diagnosis import OK, PROBLEM, Diagnosis, examine
 from golf.commands.parsing import CommandParser
+from golf.words import answer
 
 # A check of the machine in ten minutes and not a run that counts: a preset that begins in time may end after them.
 FIRST_HOUR = ("--train-seconds", "60", "--minutes", "8")
@@ -39,16 +41,17 @@ CHECKS = {
 
 def main(arguments: list[str]) -> int:
     """Print a line for each check and the next command; the exit status is 1 if there is a problem."""
-    measure = CommandParser("doctor", __doc__).parse_args(arguments).gpu
-    diagnoses = []
+    args = CommandParser("doctor", __doc__).parse_args(arguments)
+    measure, diagnoses = args.gpu, []
     for subject, check in CHECKS.items():
         diagnoses.append(examine(subject, check))
         # Printed one by one, because a driver or a controller that hangs makes its check take seconds.
-        print(diagnoses[-1].line, flush=True)
+        print(diagnoses[-1].line, flush=True, file=sys.stderr if args.json else None)
     if measure is not None:
         print(flush=True)
         return gpu_check_command.main([*FIRST_HOUR, *measure])
-    print(f"\nnext: {next_step(diagnoses)}")
+    step = next_step(diagnoses)
+    print(answer({"checks": diagnoses, "next": step}) if args.json else f"\nnext: {step}")
     return 1 if any(diagnosis.state == PROBLEM for diagnosis in diagnoses) else 0
 
 

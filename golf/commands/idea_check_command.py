@@ -11,6 +11,7 @@ framework. The exit status is 1 if a check fails.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -27,7 +28,7 @@ from golf.idea_folders import Idea, fault, idea_of, ideas, use_ideas
 from golf.paths import import_variables
 from golf.registry import CHANGES_ORDER, CHANGES_SCORE, technique_types
 from golf.settings.config import Config
-from golf.words import counted
+from golf.words import answer, counted
 
 SMALL = (
     *("scale=laptop", "model=4l", "model.model_dim=64", "data.train_batch_tokens=1024"),
@@ -48,16 +49,26 @@ def main(arguments: list[str]) -> int:
     chosen = [i for i in ideas().values() if inside in (i.folder.resolve(), i.folder.parent.resolve())]
     if not chosen:
         raise GolfError(f"{args.folder} has no idea yet: golf idea new writes one.")
-    failed = 0
-    for idea in chosen:
-        print(f"{idea.name}  ({idea.folder}, code {idea.digest()})")
-        try:
-            for line in checks(idea, args.overrides):
-                print(f"  ok      {line}", flush=True)
-        except GolfError as error:
-            failed += 1
-            print(f"  FAILED  {error}")
-    return 1 if failed else 0
+    # Checks take a minute, so each is told when it is done.
+    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
+        told = [_checked(idea, args.overrides) for idea in chosen]
+    if args.json:
+        print(answer(told))
+    return 1 if any(one["error"] for one in told) else 0
+
+
+def _checked(idea: Idea, overrides: list[str]) -> dict[str, Any]:
+    """Print a line for each check of `idea`, and return them with the error, which is None if all hold."""
+    held, said = [], None
+    print(f"{idea.name}  ({idea.folder}, code {idea.digest()})")
+    try:
+        for line in checks(idea, overrides):
+            held.append(line)
+            print(f"  ok      {line}", flush=True)
+    except GolfError as error:
+        said = str(error)
+        print(f"  FAILED  {error}")
+    return {"idea": idea.name, "folder": idea.folder, "code": idea.digest(), "held": held, "error": said}
 
 
 def checks(idea: Idea, overrides: list[str]) -> Iterator[str]:

@@ -11,12 +11,11 @@ factors (lqer_a, lqer_b) added.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from typing import TYPE_CHECKING, Any
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
+from golf.words import answer
 
 if TYPE_CHECKING:
     from golf.lab.artifacts.inspection import InspectedTensor, Inspection
@@ -40,7 +39,7 @@ def main(arguments: list[str]) -> int:
         raise GolfError(f"{args.weights} does not exist: give --weights a .safetensors or .pt file.")
     inspection = inspect_file(file, read_weights(path) if path else None)
     if args.json:
-        print(json.dumps(dataclasses.asdict(inspection), indent=2))
+        print(answer(inspection))
     else:
         from golf.lab.report.table import render
 

@@ -12,14 +12,13 @@ under the cap, floating-point operations, and the steps and seconds that your fi
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
 from golf.errors import GolfError
-from golf.words import listed
+from golf.words import answer, listed
 
 HERE = "here"  # value of --on
 
@@ -99,7 +98,7 @@ def _show(cfg: Config, plan: Plan, as_json: bool) -> None:
     from golf.lab.report.table import render
 
     if as_json:
-        print(json.dumps(as_dict(plan), indent=2))
+        print(answer(as_dict(plan)))
         return
     print(render(plan_table(plan, cfg.name), "text"), end="")
     print("\n".join(plan_lines(cfg, plan)))

@@ -11,11 +11,10 @@ Nothing is trained.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 
 from golf.commands.parsing import CommandParser
+from golf.words import answer
 
 
 def main(arguments: list[str]) -> int:
@@ -31,7 +30,7 @@ def main(arguments: list[str]) -> int:
     tokens = ENOUGH_TOKENS if args.tokens is None else args.tokens
     gaps = gaps_of_run(RunFolder(args.run), args.presets, tokens=tokens)
     if args.json:
-        print(json.dumps([dataclasses.asdict(gap) for gap in gaps], indent=2))
+        print(answer(gaps))
     else:
         print_gaps(gaps)
     return 0

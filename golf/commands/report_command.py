@@ -9,7 +9,13 @@ The table comes from the files of the runs alone, so runs may still be unfinishe
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from golf.commands.parsing import CommandParser
+from golf.exits import EXIT_NOT_BETTER, EXIT_UNDECIDED
+
+if TYPE_CHECKING:
+    from golf.lab.report.findings import Findings
 
 
 def main(arguments: list[str]) -> int:
@@ -41,4 +47,15 @@ def main(arguments: list[str]) -> int:
 
         write_atomic(args.html, single_file(findings))
     print(render(results_table(findings), args.format), end="")
-    return 0
+    return _decision(findings) if args.exit else 0
+
+
+def _decision(findings: Findings) -> int:
+    """Return the exit status that says what was found: something better, something undecided, or neither."""
+    from golf.lab.report.verdicts import BETTER, MARGIN_NOT_SHOWN, NO_DIFFERENCE, NO_VERDICT
+
+    kinds = {verdict.kind for verdict in findings.verdicts.values()}
+    open_kinds = {NO_VERDICT, NO_DIFFERENCE, MARGIN_NOT_SHOWN}
+    if BETTER in kinds:
+        return 0
+    return EXIT_UNDECIDED if kinds & open_kinds or not kinds else EXIT_NOT_BETTER

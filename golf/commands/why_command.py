@@ -15,4 +15,4 @@ def main(arguments: list[str]) -> int:
     args = CommandParser("why", __doc__).parse_intermixed_args(arguments)
     from golf.lab.report.why import why
 
-    return why(args.variants)
+    return why(args.variants, as_json=args.json)

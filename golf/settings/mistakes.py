@@ -31,7 +31,7 @@ from golf.tables import table_of
 
 SENTENCES: dict[str, Any] = table_of(__file__)
 # Hydra's flags that stand alone, and those that a word follows.
-ALONE = "--dry-run --help -h --hydra-help --version --resolve --run -r --multirun -m --shell-completion -sc"
+ALONE = "--dry-run --json --help -h --hydra-help --version --resolve --run -r --multirun -m --shell-completion -sc"
 WITH_WORD = "--cfg -c --package -p --info -i --config-path -cp --config-name -cn --config-dir -cd --experimental-rerun"
 FLAGS = {**dict.fromkeys(ALONE.split(), False), **dict.fromkeys(WITH_WORD.split(), True)}
 MAY_BE_NULL = ("sweep", "experiment")

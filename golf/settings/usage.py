@@ -18,6 +18,7 @@ DRY_RUN = "GOLF_DRY_RUN"  # environment variable by which --dry-run reaches Hydr
 FLAGS = {
     "-m, --multirun": "run every combination of the values listed, as in optim.matrix_lr=0.02,0.04",
     "--dry-run": "print runs, seconds and what has finished before, and run nothing",
+    "--json": "print JSON at the end, and everything else as errors are (docs/json.md)",
     "--cfg job": "print the composed configuration and run nothing",
     "--hydra-help": "Hydra's own flags",
 }

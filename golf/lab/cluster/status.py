@@ -38,6 +38,8 @@ class RunStatus:
     state: str  # state of the result, or running, waiting, stopped, unreadable, failed, lost, not started, unknown
     detail: str = ""  # score, progress or reason
     job: str = ""  # id of the job of Slurm or of a rented machine
+    variant_id: str = ""
+    folder: Path | None = None  # of the latest attempt; None before the run starts
 
 
 def find_record(name: str) -> SweepRecord:
@@ -67,7 +69,8 @@ def sweep_status(record: SweepRecord) -> list[RunStatus]:
         label = " ".join(o for o in said if not o.startswith("seed=")) or run["name"]
         job = sent.get(key, "")
         state, detail = _status(key, job, slurm, sweep_folder(record.name) / "slurm")
-        lines.append(RunStatus(label, key[1], state, detail, job))
+        folder = done[1] if (done := finished_run(*key)) else find_run(*key)
+        lines.append(RunStatus(label, key[1], state, detail, job, key[0], folder.path if folder else None))
     return lines
 
 

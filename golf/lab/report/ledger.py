@@ -29,6 +29,10 @@ JUDGED = (
     Column("p", "p", shown_p),
     Column("verdict", "verdict", is_text=True),
     Column("season", "over the season", is_text=True, spare=4),
+    Column("variant_id", "", in_text=False),
+    Column("seeds", "", in_text=False),
+    Column("state", "", in_text=False),
+    Column("cpu_seconds", "", in_text=False),
 )
 
 

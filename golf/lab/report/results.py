@@ -14,7 +14,7 @@ from golf.lab.report.remarks import remarks_on
 from golf.lab.report.rows import RunRow, row_of_result
 from golf.lab.report.store import find_record
 from golf.lab.report.study import Study, read_study, refused_variant
-from golf.lab.report.table import Column, Table, render
+from golf.lab.report.table import FOR_PROGRAMS, Column, Table, render, values_of
 from golf.lab.report.variants import Variant
 from golf.lab.report.verdicts import BETTER, IMPROVED, WORSE, Verdict
 from golf.run.folder import runs_root
@@ -24,6 +24,7 @@ from golf.words import counted, interval_text, signed, significant
 
 BEST, TIED, NOT_TESTED = "best", "tied", "not tested"  # ranks; a variant shown to be worse than the best has none
 IN_CSV = (Column("variant_id", "", in_text=False), Column("seeds", "", in_text=False))
+REFERENCE = "reference"  # in place of its verdict
 SMALLEST_P = 1e-4  # smaller values are shown as `<0.0001`
 Job = tuple[Sequence[str], Result | None, str]  # overrides, result, error
 COLOURS = {BETTER: "green", WORSE: "red"}  # of verdicts on a terminal
@@ -31,13 +32,18 @@ MOST_SHOWN = 6  # columns of settings in a table for people; CSV has all of them
 FIRST_SPARE = 20  # narrow terminals drop these columns before any other
 
 
-def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> None:
-    """Print the table of the sweep `name`, from its record or, if there is none, from this process's `jobs`."""
+def print_sweep(name: str, jobs: Sequence[Job], rules: RulesConfig) -> dict[str, Any]:
+    """Print the table of the sweep `name`, from its record or, if there is none, from this process's `jobs`.
+
+    Return its values for programs.
+    """
     is_recorded = find_record(name, runs_root()) is not None
     study = read_study([name]) if is_recorded else study_of(name, jobs)
-    print(render(results_table(judged(study, rules)), "text"), end="")
+    table = results_table(judged(study, rules))
+    print(render(table, "text"), end="")
     if is_recorded:
         print(f"Again, or as a page: golf report {name} --html report.html")
+    return {"sweep": name, **values_of(table)}
 
 
 def study_of(name: str, jobs: Sequence[Job]) -> Study:
@@ -114,6 +120,7 @@ def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
     comparison = verdict.comparison if verdict else None
     interval = comparison.interval(findings.rules.confidence) if comparison else None
     return {
+        FOR_PROGRAMS: for_programs(findings, variant),
         "variant": variant_name(findings, variant),
         "variant_id": variant.id,
         "seeds": " ".join(str(row.seed) for row in variant.rows if row.seed is not None),
@@ -156,10 +163,26 @@ def _rank(findings: Findings, variant: Variant) -> str:
 def shown_verdict(findings: Findings, variant: Variant, verdict: Verdict | None) -> str:
     """Return the verdict with its reason; empty for a variant that was compared with nothing."""
     if variant is findings.reference:
-        return "reference"
+        return REFERENCE
     if verdict is None:
         return ""
     return f"{verdict.kind}: {verdict.reason}" if verdict.reason else verdict.kind
+
+
+def for_programs(findings: Findings, variant: Variant) -> dict[str, Any]:
+    """Return the values of a variant that people read as sentences: one word each, and the reasons beside it."""
+    verdict, states = findings.verdicts.get(variant.id), Counter(row.state for row in variant.rows)
+    word = REFERENCE if variant is findings.reference else verdict.kind if verdict else None
+    return {
+        "verdict": word and word.replace(" ", "_"),
+        "verdict_reason": (verdict and verdict.reason) or None,
+        "is_decided": None if findings.looks is None or not verdict else variant.id not in findings.active,
+        "rank": _rank(findings, variant).replace(" ", "_") or None,
+        "seeds": [row.seed for row in variant.rows],
+        "state": next(iter(states)) if len(states) == 1 else "mixed",
+        "states": states,
+        "runs": [{"seed": r.seed, "state": r.state, "reason": r.reason, "folder": r.path} for r in variant.rows],
+    }
 
 
 def shown_state(rows: Sequence[RunRow]) -> str:

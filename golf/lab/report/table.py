@@ -15,9 +15,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from golf.lab.report.rows import is_number
-from golf.words import text_width
+from golf.words import answer, text_width
 
 EMPTY = "–"
+FOR_PROGRAMS = "json"  # key of the values of a row that JSON has in place of those for people, or beside them
 PLAIN_WIDTH = 300  # width of a table in a file or a pipe, in characters
 TEXT_WIDTH, LEAST_TEXT_WIDTH = 19, 9  # characters a line: sentences are easy to read; sentences can still be read
 SQUEEZED = 4  # columns of this rank or below are dropped only where sentences broken anywhere do not fit either
@@ -62,8 +63,8 @@ class Table:
 
 
 def render(table: Table, form: str) -> str:
-    """Return the table as text that ends with a line feed; `form` is text, markdown or csv."""
-    return {"text": as_text, "markdown": as_markdown, "csv": as_csv}[form](table).rstrip("\n") + "\n"
+    """Return the table as text that ends with a line feed; `form` is text, markdown, csv or json."""
+    return {"text": as_text, "markdown": as_markdown, "csv": as_csv, "json": as_json}[form](table).rstrip("\n") + "\n"
 
 
 def as_text(table: Table) -> str:
@@ -144,3 +145,15 @@ def as_csv(table: Table) -> str:
     for row in table.rows:
         writer.writerow(["" if row.get(c.key) is None else row[c.key] for c in columns])
     return out.getvalue()
+
+
+def as_json(table: Table) -> str:
+    """Return `values_of` a table as text."""
+    return answer(values_of(table))
+
+
+def values_of(table: Table) -> dict[str, Any]:
+    """Return title, rows and notes for a program; a row has the columns of CSV, some of them put in another way."""
+    keys = [c.key for c in table.columns if c.in_csv]
+    rows = [{**{key: row.get(key) for key in keys}, **row.get(FOR_PROGRAMS, {})} for row in table.rows]
+    return {"title": table.title, "rows": rows, "notes": table.notes}

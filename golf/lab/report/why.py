@@ -19,6 +19,7 @@ from golf.run.folder import runs_root
 from golf.run.identity import variant_id
 from golf.settings.composition import compose
 from golf.settings.config import Config, from_dict
+from golf.words import answer
 
 USAGE = 'Name a record, or two of run folder, variant and quoted overrides ("model=11l seed=2").'
 
@@ -31,7 +32,7 @@ class Side:
     folder: Path | None = None  # run folder; None for overrides and variants
 
 
-def why(arguments: Sequence[str]) -> int:
+def why(arguments: Sequence[str], *, as_json: bool = False) -> int:
     """Print the difference and return 0. Raises `GolfError` if a side cannot be found or composed."""
     if len(arguments) == 1:
         arguments = with_parent(arguments[0])
@@ -40,7 +41,16 @@ def why(arguments: Sequence[str]) -> int:
     scaled = [re.search(r"(?<!\S)scale=\S+", text) for text in arguments]
     if (named := scaled[0] or scaled[1]) and not all(scaled) and all("=" in text for text in arguments):
         raise GolfError(f'Quote each side whole, as in "experiment=A {named[0]}" "experiment=B {named[0]}".')
-    print("\n".join(explained(side(arguments[0]), side(arguments[1]))))
+    one, other = side(arguments[0]), side(arguments[1])
+    if as_json:
+        variant, besides = ({d.key: (d.one, d.other) for d in found} for found in differences(one.cfg, other.cfg))
+        print(
+            answer(
+                {"variant_ids": [variant_id(one.cfg), variant_id(other.cfg)], "differs": variant, "besides": besides}
+            )
+        )
+        return 0
+    print("\n".join(explained(one, other)))
     return 0
 
 
