@@ -327,4 +327,5 @@ def test_a_handful_of_commands_runs(tiny: OwnDataset, runs: Path, tmp_path: Path
         words = [re.sub(r"^(RUN|lower_lr|loo09|multirun|num_layers_seed-\w+)\b", folder, word) for word in words]
         if (done := golf_command(*words[1:])).returncode:
             wrong.append(f"{shlex.join(words)}: {done.stderr}")
-    assert wrong == [] and {name for name, _ in chosen} == RUNS_FOR_REAL
+    assert not wrong, "\n".join(wrong)
+    assert {name for name, _ in chosen} == RUNS_FOR_REAL

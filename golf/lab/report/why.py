@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -63,7 +64,8 @@ def with_parent(record: str) -> tuple[str, str]:
 def side(text: str) -> Side:
     """Return the side that `text` names: a path, a variant id or overrides. Raises `GolfError` if it names nothing."""
     path = Path(text).expanduser()
-    if text and path.exists():
+    # Unlike the method of a path, this is false for overrides too long to be a name.
+    if os.path.exists(path) and text:  # noqa: PTH110
         return _of_folder(path)
     if text and re.fullmatch(r"[\w.+-]+", text):
         if not (folders := begun_variant(text)):

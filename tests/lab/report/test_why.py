@@ -92,3 +92,8 @@ def test_an_entry_that_one_side_lacks_is_one_line(capsys: pytest.CaptureFixture[
 def test_sides_that_cannot_be_compared(arguments: list[str], sentence: str, runs: Path) -> None:
     done = golf_command("why", *arguments)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and sentence in done.stderr
+
+
+def test_overrides_longer_than_a_file_name_are_overrides() -> None:
+    long = " ".join(f"tags=[tag{number:04}]" for number in range(40))
+    assert golf_command("why", f"model=4l {long}", f"model=4l seed=3 {long}").returncode == 0
