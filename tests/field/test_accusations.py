@@ -33,7 +33,7 @@ def accusations(found: Audit) -> list[str]:
 
 def by_seed(name: str, value: float, form: int) -> dict[str, Any]:
     """A claim about the seed, in one of the forms that people use."""
-    return [
+    forms: list[dict[str, Any]] = [
         {f"{name}_by_seed": {str(SEED): value}},
         {f"{name}_per_seed": {f"seed_{SEED}": value}},
         {name: {f"seed_{SEED}": value}, "seeds": [SEED]},
@@ -41,7 +41,8 @@ def by_seed(name: str, value: float, form: int) -> dict[str, Any]:
         {"seed_results": {str(SEED): {name: value}}},
         {"seed_results": [{"seed": SEED, name: value}]},
         {"timing": {"by_seed": {str(SEED): {name: value}}}},
-    ][form]
+    ]
+    return forms[form]
 
 
 @pytest.mark.parametrize("form", range(7))
