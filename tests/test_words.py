@@ -27,6 +27,7 @@ TWO_OR_MORE = {
     "lab/plan/probe.py": "steps ranks",
     "lab/report/board_server.py": "runs",
     "lab/report/comparison.py": "runs seeds",
+    "lab/report/origin.py": "steps",
     "lab/report/power.py": "seeds",
     "lab/report/remarks.py": "variants",
     "lab/report/statistics.py": "runs seeds",

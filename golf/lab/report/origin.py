@@ -13,7 +13,7 @@ from golf.lab.report.rows import RunRow, is_score
 from golf.lab.report.statistics import ROUNDING, welch
 from golf.lab.report.variants import Variant
 from golf.lab.report.verdicts import BETTER
-from golf.words import interval_text, signed
+from golf.words import counted, interval_text, signed
 
 MOST_EXPLAINED = 3  # variants, the best first
 # Scores of a run in the order in which they are taken; each but the first adds a part to the one before.
@@ -62,7 +62,7 @@ def _beside(variant: Variant, reference: Variant) -> str:
         told.append(f"with {abs(share):.1%} {'more' if share > 0 else 'fewer'} steps")
     sizes = [_mean(_whole(v), "total_bytes") for v in (variant, reference)]
     if all(sizes) and (more := round(sizes[0] - sizes[1])):
-        told.append(f"in {abs(more):,} bytes {'more' if more > 0 else 'less'}")
+        told.append(f"in {counted(abs(more), 'byte')} {'more' if more > 0 else 'less'}")
     return f"; {' and '.join(told)}" if told else ""
 
 

@@ -198,7 +198,7 @@ def test_documents_have_three_kernels_of_which_the_plan_says_what_each_gives() -
 
 def test_the_command_and_its_mistakes(runs: object) -> None:
     done = golf_command("plan", "model=9l", "rules.code_bytes=estimate", "--on", "8xh100", "--json")
-    assert done.returncode == 0 and '"machine": "8\\u00d7 NVIDIA H100 80GB HBM3"' in done.stdout
+    assert done.returncode == 0 and '"machine": "8× NVIDIA H100 80GB HBM3"' in done.stdout
     wrong = golf_command("plan", "model=9l", "--usd-per-hour", "20")
     assert wrong.returncode != 0 and "name it, such as --on 8xh100" in wrong.stderr
     assert set(KINDS) == {"h100", "h200", "a100", "4090", "5090"}
