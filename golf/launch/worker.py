@@ -74,7 +74,7 @@ def run_in_process(folder: RunFolder, code_bytes: int | None = None) -> Result:
             # After result.json was written neither a full disk nor a missing package makes the run a failed one.
             try:
                 draw_curves(folder, result)
-            except (OSError, ImportError) as error:
+            except (GolfError, OSError, ImportError) as error:
                 print(f"note: {folder.curves.name} is left out ({error})", file=sys.stderr)
     return result
 
