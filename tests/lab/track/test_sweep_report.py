@@ -59,7 +59,7 @@ def test_the_table_arrives(sweep: Path, server: WandbServer) -> None:
     (table,) = (json.loads(content) for path, content in server.uploads.items() if path.endswith("results.table.json"))
     expected = results_table(judged(read_study([str(sweep)]), RulesConfig(confidence=0.98)))
     shown = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-    assert shown == [{key: row[key] for key in table["columns"]} for row in map(plain, expected.rows)]
+    assert shown == [plain({key: row[key] for key in table["columns"]}) for row in expected.rows]
     by_value = {row["variant"]: row for row in shown}
     assert by_value["1.4"]["verdict"] == "better" and by_value["1.4"]["n"] == 3 and by_value["1.4"]["p"] < 0.01
     assert by_value["1.4"]["mean_bpb"] == pytest.approx(1.402) and by_value["1.5"]["verdict"] == "reference"
