@@ -1,4 +1,4 @@
-"""What of a script does not run at its settings: branches, loops of no pass, classes that nobody builds."""
+"""Find the parts of a script that do not run at its settings: branches, loops of no pass, classes nobody builds."""
 
 from __future__ import annotations
 

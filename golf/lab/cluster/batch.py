@@ -57,7 +57,7 @@ class Batch:
 
 @dataclass
 class Heard:
-    """What the machine of a batch said last. Times are in seconds since 1970."""
+    """Last answer of a batch's machine. Times are in seconds since 1970."""
 
     heard_at: float = 0.0  # of the last answer; 0 before the first
     failing_since: float = 0.0  # of the first try without an answer since then; 0 if the last one had one

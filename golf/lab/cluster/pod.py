@@ -1,4 +1,4 @@
-"""What golf does on a rented machine: `python -m golf.lab.cluster.pod ACTION`; the first line of input is a request.
+"""Answer requests on a rented machine: `python -m golf.lab.cluster.pod ACTION`; the first input line is a request.
 
 `check` says what is here, `receive` takes files, `start` begins a batch in a process that outlives the line, `send`
 gives what the other end lacks, `cancel` stops a batch. Every action may be repeated. `run` is that process.

@@ -1,4 +1,4 @@
-"""Where a difference comes from: training, quantization or evaluation, at which number of steps and bytes."""
+"""Split a difference into training, quantization and evaluation, and say how steps and bytes differ beside it."""
 
 from __future__ import annotations
 
