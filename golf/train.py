@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
 import sys
@@ -44,7 +43,7 @@ from golf.settings.mistakes import explain, flags_first
 from golf.settings.usage import DRY_RUN
 from golf.start import set_up
 from golf.training.services import SERVICES
-from golf.words import answer, outlive_readers
+from golf.words import answer, outlive_readers, told_on_stderr
 
 if TYPE_CHECKING:
     from golf.run.sweeps import Row
@@ -97,7 +96,7 @@ def command_line() -> int:
     if not as_json:
         return _run_all(overrides, task)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with told_on_stderr():
             return _run_all(overrides, task)
     finally:
         errors = [row.error for row in task.rows if row.error]

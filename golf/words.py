@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -11,7 +12,7 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,21 @@ def listed(items: Sequence[object], at_most: int = 4) -> str:
 def significant(value: float, decimals: int = 4) -> str:
     """Return a number with these decimals, or with as many as show its first two digits, such as `0.000012`."""
     return f"{value:.{decimals if not value else max(decimals, 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+@contextlib.contextmanager
+def told_on_stderr() -> Iterator[None]:
+    """Send what this process and its children print to stderr, so that stdout is left for an answer."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    # Ranks are processes of their own, and know the descriptor alone.
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def answer(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from golf.commands import parsing
 from golf.commands.cli import COMMANDS
 from golf.lab.corpora.own_text import OwnDataset
 from golf.tables import table_of
-from golf.words import answer
+from golf.words import answer, told_on_stderr
 from tests.lab.report.runs import write_lr_sweep
 from tests.support import ROOT, Done, golf_command, golf_main, tiny_overrides
 
@@ -122,3 +123,12 @@ def test_doctor_why_and_submit_answer_a_program(tiny: OwnDataset, runs: Path) ->
     assert len(set(why["variant_ids"])) == 2
     submitted = told(golf_command("submit", "cluster=local", *tiny_overrides(tiny), "seed=1,2", "--dry-run", "--json"))
     assert submitted["dry_run"] and [run["seed"] for run in submitted["runs"]] == [1, 2]
+
+
+def test_what_children_print_is_no_part_of_an_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    with told_on_stderr():
+        subprocess.run(["echo", "a rank"], check=True)
+        print("a step")
+    print("{}")
+    out, err = capfd.readouterr()
+    assert out == "{}\n" and "a rank" in err and "a step" in err

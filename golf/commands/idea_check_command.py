@@ -28,7 +28,7 @@ from golf.idea_folders import Idea, fault, idea_of, ideas, use_ideas
 from golf.paths import import_variables
 from golf.registry import CHANGES_ORDER, CHANGES_SCORE, technique_types
 from golf.settings.config import Config
-from golf.words import answer, counted
+from golf.words import answer, counted, told_on_stderr
 
 SMALL = (
     *("scale=laptop", "model=4l", "model.model_dim=64", "data.train_batch_tokens=1024"),
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     if not chosen:
         raise GolfError(f"{args.folder} has no idea yet: golf idea new writes one.")
     # Checks take a minute, so each is told when it is done.
-    with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
+    with told_on_stderr() if args.json else contextlib.nullcontext():
         told = [_checked(idea, args.overrides) for idea in chosen]
     if args.json:
         print(answer(told))
