@@ -70,7 +70,12 @@ def _plain(value: Any) -> Any:
     # Numbers of numpy are floats for Python, and JSON has no nan.
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    # Any other object has a text, too, which tells a program nothing.
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
 def as_override(value: Any) -> str:

@@ -40,6 +40,9 @@ def test_every_value_becomes_json() -> None:
         "3": ["b"],
         "c": [True, None, "ü"],
     }
+    for empty in ((n for n in range(3)), object()):
+        with pytest.raises(TypeError, match="no value of JSON"):
+            answer({"gaps": empty})
 
 
 def test_report_has_a_word_for_each_verdict_and_a_status_for_the_decision(runs: Path) -> None:

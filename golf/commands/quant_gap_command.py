@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     tokens = ENOUGH_TOKENS if args.tokens is None else args.tokens
     gaps = gaps_of_run(RunFolder(args.run), args.presets, tokens=tokens)
     if args.json:
-        print(answer(gaps))
+        print(answer(list(gaps)))
     else:
         print_gaps(gaps)
     return 0

@@ -7,7 +7,7 @@ import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from golf.files import open_plain, write_stream
 
@@ -16,11 +16,17 @@ END = "end of the parcel"  # name of the last member: tar takes a stream that wa
 PART_BYTES = 1 << 20
 
 
-def pack(out: IO[bytes], files: Iterable[tuple[str, Path]]) -> None:
-    """Write `files`, each with the name that it gets at the other end. Those that are gone meanwhile are left out."""
+def pack(out: IO[bytes], files: Iterable[tuple[str, Path | BinaryIO]]) -> None:
+    """Write `files`, each with the name that it gets at the other end. Those that are gone meanwhile are left out.
+
+    One that is open already is written as it was when it was opened, though it may have been replaced or removed.
+    """
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        for name, path in files:
-            with contextlib.suppress(FileNotFoundError), open_plain(path) as file:
+        for name, source in files:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                open_plain(source) if isinstance(source, Path) else source as file,
+            ):
                 about = os.fstat(file.fileno())
                 member = tarfile.TarInfo(name)
                 # What a log gains from here on comes with the next parcel.
@@ -56,6 +62,10 @@ def stamps(files: Iterable[Path], root: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for path in files:
         with contextlib.suppress(OSError):
-            about = path.stat()
-            found[str(path.relative_to(root))] = [about.st_size, about.st_mtime_ns]
+            found[str(path.relative_to(root))] = stamp(path.stat())
     return found
+
+
+def stamp(about: os.stat_result) -> list[int]:
+    """Return bytes and time of change in nanoseconds."""
+    return [about.st_size, about.st_mtime_ns]

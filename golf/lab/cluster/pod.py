@@ -6,6 +6,7 @@ gives what the other end lacks, `cancel` stops a batch. Every action may be repe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,13 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from golf.files import read_json, read_object, write_json
+from golf.files import open_plain, read_json, read_object, write_json
 from golf.lab.cluster.batch import ENDED
 from golf.lab.cluster.ending import FAILED, last_line
 from golf.lab.cluster.line import ANSWER
-from golf.lab.cluster.parcel import pack, stamps, unpack
+from golf.lab.cluster.parcel import pack, stamp, stamps, unpack
 from golf.lab.cluster.state import PENDING, RUNNING
 from golf.launch.process import Interrupted
 from golf.paths import ROOT
@@ -71,8 +72,9 @@ def place(name: str) -> Path:
 
 
 def files_of(place: Path) -> list[Path]:
-    """Return the plain files at or below a path."""
-    return [path for path in ([place] if place.is_file() else sorted(place.rglob("*"))) if path.is_file()]
+    """Return the plain files at or below a path. A folder that vanishes meanwhile, as old checkpoints do, has none."""
+    inside = (Path(folder) / name for folder, _, names in os.walk(place) for name in names)
+    return [path for path in ([place] if place.is_file() else sorted(inside)) if path.is_file()]
 
 
 def start(request: dict[str, Any]) -> str:
@@ -128,11 +130,14 @@ def send(request: dict[str, Any]) -> None:
     is_alive = is_held(_lock(batch))
     states = _states(batch, request["all_keys"], is_alive)
     folders = [folder for key in keys for folder in attempts(*key)]
+    # Before the logs are read, so that no log is older than the checkpoint beside it.
+    held = {str(path.relative_to(root)): file for folder in folders for path, file in _checkpoint(folder).items()}
     files = stamps([p for f in folders for p in _of_run(f)] + [*root.glob("code/*.json"), _log(batch)], root)
+    files |= {name: stamp(os.fstat(file.fileno())) for name, file in held.items()}
     new = sorted((name for name in files if files[name] != request["known"].get(name)), key=_turn)
     out = sys.stdout.buffer
     out.write(f"\n{ANSWER}{json.dumps({'jobs': states, 'is_alive': is_alive, 'files': files})}\n".encode())
-    pack(out, ((name, root / name) for name in new))
+    pack(out, ((name, held.get(name, root / name)) for name in new))
     out.flush()
 
 
@@ -175,11 +180,28 @@ def _has_failed(batch: Path, folder: RunFolder | None) -> bool:
 
 
 def _of_run(folder: RunFolder) -> list[Path]:
-    """Return the files of a run that are worth the way: of checkpoints the valid one, of a trained run none."""
+    """Return the files of a run beside its checkpoint."""
     inside = [path for path in files_of(folder.path) if not STAYS.fullmatch(path.name)]
-    step = "" if folder.is_trained else f"step{read_object(folder.checkpoint / 'latest.json').get('step')}"
-    valid = (folder.checkpoint / step, folder.checkpoint) if step else ()
-    return [path for path in inside if folder.checkpoint not in path.parents or path.parent in valid]
+    return [path for path in inside if folder.checkpoint not in path.parents]
+
+
+def _checkpoint(folder: RunFolder) -> dict[Path, BinaryIO]:
+    """Open the files of the valid checkpoint of a run, by their paths; none of a run that is trained.
+
+    The run goes on and replaces its checkpoint while files are sent. What is open stays, and is one state.
+    """
+    latest = folder.checkpoint / "latest.json"
+    while not folder.is_trained and (step := read_object(latest).get("step")) is not None:
+        files: dict[Path, BinaryIO] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for path in (latest, *files_of(folder.checkpoint / f"step{step}")):
+                files[path] = open_plain(path)
+            # The files of a step go only after latest.json names another.
+            if read_object(latest).get("step") == step:
+                return files
+        for file in files.values():
+            file.close()
+    return {}
 
 
 def _turn(name: str) -> tuple[bool, bool, int, str]:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import os
+import shutil
+import sys
 import tarfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from golf.errors import GolfError
+from golf.files import read_json, write_atomic, write_json
 from golf.lab.cluster.batch import Batch, Heard, owners, rented_states, write_heard
 from golf.lab.cluster.bring import _run_done
 from golf.lab.cluster.ending import ending
 from golf.lab.cluster.line import _failure, read_answer
 from golf.lab.cluster.parcel import pack, stamps, unpack
+from golf.lab.cluster.pod import send
 from golf.lab.cluster.rented import _data_to_send
 from golf.settings.jobs_config import ClusterConfig
 
@@ -52,6 +58,49 @@ def test_a_parcel_that_is_cut_anywhere_leaves_whole_files_only(tmp_path: Path) -
             assert path.read_bytes() == (there / path.name).read_bytes()
             path.unlink()
         assert not list(here.glob(".*")), "a part of a file was left"
+
+
+def write_checkpoints(folder: Path, ranks: int, stop: threading.Event) -> None:
+    """Replace a checkpoint as fast as the disk allows, as golf/training/loop/checkpoint.py does."""
+    for step in itertools.count(1):
+        for rank in range(ranks):
+            write_atomic(folder / f"step{step}/rank{rank}.safetensors", f"{step}".encode() * 5000)
+        write_json(folder / "latest.json", {"step": step, "ranks": ranks})
+        shutil.rmtree(folder / f"step{step - 1}", ignore_errors=True)
+        time.sleep(0.001)
+        if stop.is_set():
+            return
+
+
+def test_a_checkpoint_that_comes_home_is_one_state_while_the_run_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here, stop = tmp_path / "there", tmp_path / "here", threading.Event()
+    monkeypatch.setenv("GOLF_RUNS", str(there))
+    checkpoint = Path("4l-abc/seed1/checkpoint")
+    write_json(there / checkpoint.parent / "config.json", {})
+    writer = threading.Thread(target=write_checkpoints, args=(there / checkpoint, 3, stop))
+    writer.start()
+    try:
+        for _ in range(40):
+            out = io.TextIOWrapper(io.BytesIO())
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, "stdout", out)
+                send({"sweep": "s", "batch": "b", "keys": [("abc", 1)], "all_keys": [], "known": {}})
+            out.buffer.seek(0)
+            listed = read_answer(iter(out.buffer.readline, b""))["files"]
+            assert sorted(unpack(out.buffer, lambda name: here / name)) == sorted(listed)
+            if (here / checkpoint).exists():
+                step = read_json(here / checkpoint / "latest.json")["step"]
+                assert {path.parent.name for path in (here / checkpoint).rglob("rank*")} == {f"step{step}"}
+                for rank in range(3):
+                    content = (here / checkpoint / f"step{step}/rank{rank}.safetensors").read_text()
+                    assert content == str(step) * 5000
+            shutil.rmtree(here)
+    finally:
+        stop.set()
+        writer.join()
+    assert step > 40, "the checkpoint was not replaced often enough to show anything"
 
 
 def batch(runs: Path, number: int, sweep: str = "s") -> Batch:
