@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +19,14 @@ from scipy.special import fdtrc
 
 from golf.lab.report.machines import SEED, Fit, needed_terms, term_label, told_places
 from golf.lab.report.rows import OWN
-from golf.lab.report.statistics import ROUNDING, is_constant
+from golf.lab.report.statistics import ROUNDING, WELCH, Comparison, is_constant
 from golf.lab.report.variants import Variant
 
 POOLED = "pooled"
 # p of the F tests. A noise that is overlooked errs and one that is not there costs power, most of all the reference's,
 # which is in every comparison. By simulation (bench/designs.py): at these the level holds in all cells.
 SEEDS_SHOW, WIDE_REFERENCE, WIDE_VARIANT = 0.05, 0.4, 0.1
+WIDE_OF_SEVERAL = 0.2  # of each variant of a contrast; at .1 one of four with three times the noise errs in .072
 SEEDS_SHOW_IN_TWO = 0.01  # where two variants alone tell it, the noise that is left is small whenever seeds show
 WIDE_OTHER = 0.05  # below which, divided by their number, a variant does not tell the noise of others
 # A third variant stands out, too, where the other two agree by luck, which are then compared alone.
@@ -49,13 +50,12 @@ class _Model:
         """Return the variance of the residuals."""
         return self.squares / self.df
 
-    def weights(self, variant: int, reference: int) -> Floats | None:
-        """Return the weight of each run in the difference of two variants; None if the runs do not tell it."""
-        first = [int(np.flatnonzero(self.arm == arm)[0]) for arm in (variant, reference)]
+    def weights(self, factors: Mapping[int, float]) -> Floats | None:
+        """Return the weight of each run in the sum of variants times `factors`; None if the runs do not tell it."""
         # Terms for variants are the first columns, by rising number.
         numbers = np.unique(self.arm)
         contrast = np.zeros(self.columns.shape[1])
-        contrast[np.searchsorted(numbers, self.arm[first])] = 1, -1
+        contrast[np.searchsorted(numbers, list(factors))] = list(factors.values())
         weights = np.asarray(contrast @ self.inverse)
         return weights if np.abs(weights @ self.columns - contrast).max() < LEAST_ESTIMABLE else None
 
@@ -98,9 +98,37 @@ class Blocks:
                 return fit
         return None
 
+    def contrast(self, factors: Mapping[str, float]) -> Comparison | None:
+        """Compare the sum of variants' means times `factors`, by id, with 0; None if the runs do not tell it.
+
+        The factors add up to 0. Where one of the variants scatters more than the rest, each has its own noise.
+        """
+        if not factors.keys() <= self.number.keys():
+            return None
+        of = {self.number[id]: factor for id, factor in factors.items()}
+        for with_seeds in (True, False) if self._seeds_show else (False,):
+            arms = self._alike_arms(with_seeds) | frozenset(of)
+            model = self._model(arms, with_seeds)
+            weights = model.weights(of)
+            if weights is None or model.df < 1 or model.variance <= ROUNDING**2:
+                continue
+            if any(self._p_of_width(model, arm, arms, with_seeds) < WIDE_OF_SEVERAL for arm in of):
+                return None if self.place else self._by_own_noise(of)
+            difference = float(weights @ self.scores[self._of(arms)])
+            return Comparison(difference, math.sqrt(float(weights @ weights) * model.variance), model.df, POOLED)
+        return None
+
+    def _by_own_noise(self, factors: Mapping[int, float]) -> Comparison:
+        """Compare a sum of means with 0 as Welch's test compares two."""
+        scores = [self.scores[self.arm == arm] for arm in factors]
+        parts = [f**2 * float(np.var(x, ddof=1)) / len(x) for f, x in zip(factors.values(), scores, strict=True)]
+        df = sum(parts) ** 2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, scores, strict=True))
+        difference = sum(f * float(np.mean(x)) for f, x in zip(factors.values(), scores, strict=True))
+        return Comparison(difference, math.sqrt(sum(parts)), df, WELCH)
+
     def _fit(self, variant: int, reference: int, arms: frozenset[int], with_seeds: bool) -> Fit | None:
         model = self._model(arms, with_seeds)
-        weights = model.weights(variant, reference)
+        weights = model.weights({variant: 1.0, reference: -1.0})
         if weights is None or model.df < 1 or model.variance <= ROUNDING**2 or len(arms) < 2 + (not with_seeds):
             return None
         limits = {variant: WIDE_VARIANT, reference: WIDE_REFERENCE}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from golf.lab.report.findings import Findings
+from golf.lab.report.interaction import about_interactions
 from golf.lab.report.losses import counts_losses
 from golf.lab.report.machines import MACHINE, SEED
+from golf.lab.report.optimum import about_optimum
 from golf.lab.report.origin import about_origins
 from golf.lab.report.power import about_power, comparison_of, noise_among
 from golf.lab.report.rows import EDITED, IMPORTED, STARVED
@@ -15,6 +17,7 @@ from golf.lab.report.study import SEEDS_ADDED, Study
 from golf.lab.report.variants import Variant, compared_before
 from golf.words import counted, listed, significant
 
+OF_DIFFERENCES = (about_origins, about_interactions, about_optimum)
 MOST_NAMES = 4  # machines that a remark names
 MANY = 3  # number of variants that may be equal, from which on a remark says that chance flatters the best
 
@@ -22,7 +25,7 @@ MANY = 3  # number of variants that may be equal, from which on a remark says th
 def remarks_on(findings: Findings) -> tuple[str, ...]:
     """Return the sentences below the table, those of the study last."""
     study = findings.study
-    topics = (_about_score, _about_text, _about_rule, about_origins, _about_looks, _about_noise, _about_trust)
+    topics = (_about_score, _about_text, _about_rule, *OF_DIFFERENCES, _about_looks, _about_noise, _about_trust)
     remarks = [remark for about in topics for remark in about(findings)]
     return (*remarks, *_about_runs(study), *study.notes, *(study.about_chosen if findings.verdicts else ()))
 
