@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from golf.artifact.codec.codecs import require_codec
@@ -32,7 +33,10 @@ from golf.settings.config import Config, tensor_classes, uses_gptq
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
 from golf.training.loop.export import pack_model, round_model
-from golf.training.loop.tuning import tune
+from golf.training.loop.sensitivity import PASS_TOKENS
+from golf.training.loop.tuning import log_likely, tune
+from golf.training.model.build import build_scored_model
+from golf.training.model.gpt import GPT
 from golf.training.model.weights import read_weights
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
@@ -50,6 +54,8 @@ class QuantGap:
     after_bpb: float
     gap_bpb: float
     gap_standard_error: float
+    kl_bpb: float  # divergence of the next token's distribution from the one before
+    kl_standard_error: float
     artifact_bytes: int
     seconds: float  # seconds of calibrating, quantizing and packing
     tokens: int  # scored tokens
@@ -68,6 +74,8 @@ def quant_gaps(
     dataset = _first_tokens(open_dataset(cfg), tokens, cfg)
     scorer = Scorer(cfg, dataset, Ranks(device=torch.device(cfg.launch.device)))
     weights = _in_order(weights, scorer.model.state_dict())
+    trained = build_scored_model(cfg, scorer.ranks.device)
+    trained.load_state_dict(weights)
     before, nats_before, byte_count = _nats_by_batch(scorer, weights)
     for name, other in stored.items():
         start = time.perf_counter()
@@ -81,9 +89,27 @@ def quant_gaps(
         packed = pack_model(stored_as, weights, coded).artifact
         seconds = time.perf_counter() - start
         after, nats_after, _ = _nats_by_batch(scorer, unpack(packed).state_dict())
-        gap, error = paired_gap(nats_before, nats_after, byte_count)
+        gap = paired_gap(nats_before, nats_after, byte_count)
+        kl = _divergence(trained, scorer, byte_count)
         without, scored = formats_without_matrix(stored_as, weights), dataset.validation.size - 1
-        yield QuantGap(name, before, after, gap, error, len(packed), seconds, scored, without)
+        yield QuantGap(name, before, after, *gap, *kl, len(packed), seconds, scored, without)
+
+
+@torch.no_grad()
+def _divergence(trained: GPT, scorer: Scorer, byte_count: int) -> tuple[float, float]:
+    """Return the divergence of the scorer's model from `trained` in bits per byte, and its standard error.
+
+    It needs no next token, so that the luck of the text is not in it (Kullback and Leibler 1951).
+    """
+    tokens, length = scorer.dataset.validation, scorer.seq_len
+    rows = torch.from_numpy(tokens[: (tokens.size - 1) // length * length].astype(np.int64)).view(-1, length)
+    nats: list[float] = []
+    for ids in rows.to(scorer.ranks.device).split(max(1, PASS_TOKENS // length)):
+        wanted = log_likely(trained, ids)
+        of_all = F.kl_div(log_likely(scorer.model, ids), wanted, reduction="none", log_target=True)
+        nats += of_all.sum((1, 2)).tolist()
+    # Nothing is left out but the tokens behind the last whole row.
+    return paired_gap(np.zeros(len(nats)), np.array(nats), byte_count * rows.numel() / (tokens.size - 1))
 
 
 def formats_without_matrix(cfg: Config, weights: Tensors) -> tuple[str, ...]:
@@ -106,7 +132,7 @@ def _in_order(weights: Tensors, state_dict: Tensors) -> dict[str, Tensor]:
     return {name: weights[name] for name in state_dict}
 
 
-def paired_gap(before: np.ndarray, after: np.ndarray, byte_count: int) -> tuple[float, float]:
+def paired_gap(before: np.ndarray, after: np.ndarray, byte_count: float) -> tuple[float, float]:
     """Return the gap in bits per byte and its standard error, from the nats of each batch `[n]` before and after.
 
     Batches are taken as independent. One batch gives no estimate: the error is NaN.
@@ -142,7 +168,7 @@ def _first_tokens(dataset: Dataset, tokens: int, cfg: Config) -> Dataset:
     return dataclasses.replace(dataset, validation=dataset.validation[:wanted]) if tokens else dataset
 
 
-HEAD = "| quant | before | after | gap | artifact bytes | seconds |\n|---|---|---|---|---|---|"
+HEAD = "| quant | before | after | gap | KL | artifact bytes | seconds |\n|---|---|---|---|---|---|---|"
 FIRST = "int8"
 
 
@@ -203,7 +229,8 @@ def print_gaps(gaps: Iterator[QuantGap]) -> None:
         scores = f"{gap.before_bpb:.4f} | {gap.after_bpb:.4f} | {gap.gap_bpb:+.5f} ± {error}"
         missing = f" (no matrix has {' or '.join(gap.without)} here)" if gap.without else ""
         has_missing |= bool(missing)
-        print(f"| {gap.name}{missing} | {scores} | {gap.artifact_bytes:,} | {gap.seconds:.1f} |", flush=True)
+        kl = f"{gap.kl_bpb:.5f} ± {gap.kl_standard_error:.5f}".replace("nan", "unknown")
+        print(f"| {gap.name}{missing} | {scores} | {kl} | {gap.artifact_bytes:,} | {gap.seconds:.1f} |", flush=True)
         tokens = gap.tokens
     print(f"\n{tokens:,} tokens, float32; bits per byte")
     if has_missing:

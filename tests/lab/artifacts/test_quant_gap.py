@@ -14,7 +14,7 @@ from golf.lab.artifacts import quant_gap
 from golf.lab.artifacts.quant_gap import QuantGap, paired_gap, print_gaps, quant_gaps
 from golf.registry import technique_types
 from golf.run.folder import RunFolder
-from golf.settings.config import Config, QuantConfig, TensorQuant
+from golf.settings.config import Config, QuantConfig, TensorQuant, eval_seq_len
 from golf.training.data.dataset import open_dataset
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
@@ -49,11 +49,32 @@ def test_gaps_are_those_of_two_scores(tiny_cfg: Config, weights: dict[str, torch
     assert found["int4"].artifact_bytes < found["int8"].artifact_bytes
 
 
+def test_the_divergence_is_that_of_all_next_tokens(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
+    int4 = TensorQuant("int4")
+    quant = QuantConfig(embed=int4, attn=int4, mlp=int4, small_numel=256)
+    (gap,) = quant_gaps(tiny_cfg, weights, stored_as(tiny_cfg, {"int4": quant}), tokens=0)
+    dataset = open_dataset(tiny_cfg)
+    length = eval_seq_len(tiny_cfg)
+    rows = dataset.validation[: (dataset.validation.size - 1) // length * length].astype("int64").reshape(-1, length)
+    before, after = build_model(tiny_cfg).double(), build_model(tiny_cfg).double()
+    before.load_state_dict(weights)
+    after.load_state_dict(dequantize(quantize(weights, quant)))
+    nats = 0.0
+    with torch.no_grad():
+        for row in torch.from_numpy(rows):
+            p, q = (m.softcap(m.head(m.hidden(row[None]))).softmax(-1) for m in (before, after))
+            nats += float((p * (p.log() - q.log())).sum())
+    score = Scorer(tiny_cfg, dataset, Ranks())(weights)
+    bits_per_token, tokens_per_byte = nats / rows.size / math.log(2), score.tokens / score.bytes
+    assert gap.kl_bpb == pytest.approx(bits_per_token * tokens_per_byte, rel=1e-4)
+    assert 0 < gap.kl_standard_error < gap.gap_standard_error
+
+
 def test_what_is_not_changed_has_no_gap(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
     exact = {name: t.half().float() for name, t in weights.items()}
     everything = QuantConfig(small_numel=1 << 30)
     (gap,) = quant_gaps(tiny_cfg, exact, stored_as(tiny_cfg, {"fp16": everything}), tokens=0)
-    assert gap.gap_bpb == 0 and gap.gap_standard_error == 0
+    assert gap.gap_bpb == 0 and gap.gap_standard_error == 0 and gap.kl_bpb == gap.kl_standard_error == 0
 
 
 def test_fewer_tokens_are_scored_in_whole_batches(tiny_cfg: Config, weights: dict[str, torch.Tensor]) -> None:
@@ -84,8 +105,8 @@ def test_standard_error_by_its_definition() -> None:
 
 
 def test_a_gap_of_one_batch_has_an_unknown_error(capsys: pytest.CaptureFixture[str]) -> None:
-    print_gaps(iter([QuantGap("int8", 2.0, 2.5, 0.5, math.nan, 1000, 0.1, 32)]))
-    assert "| +0.50000 ± unknown | 1,000 |" in capsys.readouterr().out
+    print_gaps(iter([QuantGap("int8", 2.0, 2.5, 0.5, math.nan, 0.4, math.nan, 1000, 0.1, 32)]))
+    assert "| +0.50000 ± unknown | 0.40000 ± unknown | 1,000 |" in capsys.readouterr().out
 
 
 def test_a_format_that_no_matrix_has_is_said(
