@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from golf.lab.plan.gpu_plan import JOB_SECONDS, GPUPlan
+from golf.lab.plan.gpu_plan import BESIDE_SECONDS, JOB_SECONDS, GPUPlan
 from golf.lab.plan.gpu_scoring import hint_seconds, ttt_range
 from golf.lab.plan.step_model import QUANTILES
 from golf.settings.config import Config, training_seconds
@@ -92,7 +92,7 @@ def dollars(cfg: Config, plan: GPUPlan) -> str:
     """Return what training and scoring cost, and a whole job, in words."""
     assert plan.usd_per_hour is not None
     busy = training_seconds(cfg) + plan.eval_seconds(cfg)
-    whole = max(JOB_SECONDS, busy)
+    whole = max(JOB_SECONDS, busy + BESIDE_SECONDS)
     return (
         f"{busy / 3600 * plan.usd_per_hour:.2f} for training and scoring, {whole / 3600 * plan.usd_per_hour:.2f} for "
         f"a job of {whole / 60:.0f} minutes with loading, compiling and packing, at {plan.usd_per_hour:g} an hour"

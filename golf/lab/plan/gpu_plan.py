@@ -42,6 +42,7 @@ from golf.words import counted
 
 PHASE_STEPS = 200  # points of a run at which the switches are asked
 JOB_SECONDS = 25 * 60  # of a record run with loading, compiling, quantizing and scoring; docs/cluster.md
+BESIDE_SECONDS = 5 * 60  # of these, what is neither training nor scoring in a record with ten minutes of each
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,11 @@ def test_what_does_not_fit_is_said_before_it_is_rented() -> None:
 def test_dollars_are_of_training_and_of_a_whole_job() -> None:
     cfg, plan = planned("8xh100", "experiment=naive_baseline")
     assert machine_lines(cfg, plan)[-1].startswith("dollars    3.33 for training and scoring, 8.33 for a job of 25 min")
+    # However long the training is, a job takes longer.
+    cfg, plan = planned("1xh100", "experiment=naive_baseline", "scale=one_card")
+    assert machine_lines(cfg, plan)[-1].startswith(
+        "dollars    26.67 for training and scoring, 28.33 for a job of 85 min"
+    )
 
 
 def test_limits_are_bytes_memory_and_steps_together() -> None:
