@@ -111,7 +111,10 @@ def suggestion(word: str, known: Sequence[str]) -> str:
 
 
 def near_to(word: str, known: Sequence[str]) -> list[str]:
-    """Return up to three of `known` that have `word` as whole parts, or else the one that differs by a slip or two."""
+    """Return up to three of `known` that have `word` as whole parts, or else the one that differs by a slip or two.
+
+    Between the two come those that begin with the word, if it has three letters or more.
+    """
     typed = word.lower()
     parts = (
         [name for name in known if re.search(rf"(?:^|[_/-])(?:pr)?{re.escape(typed)}(?:$|[_/-])", name.lower())]
@@ -121,4 +124,5 @@ def near_to(word: str, known: Sequence[str]) -> list[str]:
     parts.sort(key=lambda name: name.lower() != typed)
     alike = [name for name in known if abs(len(name) - len(word)) <= 2]
     close = difflib.get_close_matches(typed, [name.lower() for name in alike], n=1, cutoff=0.6)
-    return [name for name in alike if name.lower() in close][:1] if close and not parts else parts[:MOST_SUGGESTED]
+    begun = [name for name in known if len(typed) > 2 and name.lower().startswith(typed)]
+    return (parts or begun)[:MOST_SUGGESTED] or [name for name in alike if name.lower() in close][:1]

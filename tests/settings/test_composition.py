@@ -519,5 +519,7 @@ def test_a_suggestion_is_near_or_not_made(overrides: list[str], said: str) -> No
 
 
 def test_words_that_are_far_from_all_get_no_suggestion() -> None:
+    assert near_to("exp", ["model", "experiment"]) == ["experiment"] and near_to("ex", ["experiment"]) == []
+    assert near_to("sched", ["seed", "schedule"]) == ["schedule"]
     assert near_to("dropout", ["drop", "data"]) == [] and near_to("", ["a"]) == []
     assert near_to("rank", ["lora_rank", "ranks_of"]) == ["lora_rank"]
