@@ -131,7 +131,7 @@ def send(request: dict[str, Any]) -> None:
     states = _states(batch, request["all_keys"], is_alive)
     folders = [folder for key in keys for folder in attempts(*key)]
     # Before the logs are read, so that no log is older than the checkpoint beside it.
-    held = {str(path.relative_to(root)): file for folder in folders for path, file in _checkpoint(folder).items()}
+    held = {str(path.relative_to(root)): file for folder in folders for path, file in open_checkpoint(folder).items()}
     files = stamps([p for f in folders for p in _of_run(f)] + [*root.glob("code/*.json"), _log(batch)], root)
     files |= {name: stamp(os.fstat(file.fileno())) for name, file in held.items()}
     new = sorted((name for name in files if files[name] != request["known"].get(name)), key=_turn)
@@ -185,7 +185,7 @@ def _of_run(folder: RunFolder) -> list[Path]:
     return [path for path in inside if folder.checkpoint not in path.parents]
 
 
-def _checkpoint(folder: RunFolder) -> dict[Path, BinaryIO]:
+def open_checkpoint(folder: RunFolder) -> dict[Path, BinaryIO]:
     """Open the files of the valid checkpoint of a run, by their paths; none of a run that is trained.
 
     The run goes on and replaces its checkpoint while files are sent. What is open stays, and is one state.

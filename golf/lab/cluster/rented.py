@@ -14,14 +14,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from golf.errors import GolfError
 from golf.files import append_lines, write_json
 from golf.lab.cluster.batch import Batch, about_follower, bring_lock
 from golf.lab.cluster.line import ANSWER, GONE, Line
 from golf.lab.cluster.parcel import pack
-from golf.lab.cluster.pod import files_of
+from golf.lab.cluster.pod import files_of, open_checkpoint
 from golf.lab.cluster.snapshot import take_snapshot
 from golf.lab.sweep.jobs import Job, Key
 from golf.paths import import_variables, resolve
@@ -89,7 +89,7 @@ def _start(batch: Batch, jobs: Sequence[Job], command: str, prepared: str) -> No
     asked = sweep_folder(name) / "ssh" / f"{batch.id}.jobs.json"
     content = {"sweep": name, "data": command, "jobs": [_told(job) for job in jobs]}
     write_json(asked, content)
-    parcel = [(f"runs:{path.relative_to(runs_root())}", path) for path in [*_so_far(batch.keys), asked]]
+    parcel = [(f"runs:{path.relative_to(runs_root())}", file) for path, file in [*_so_far(batch.keys), (asked, asked)]]
     batch.line.ask(f"{script} receive", request({}, parcel))
     batch.line.ask(f"{prepared} start", request({"sweep": name, "batch": batch.id}))
 
@@ -143,7 +143,7 @@ def _script(folder: str, code: str, python: str, setup: Sequence[str]) -> str:
     )
 
 
-def request(values: dict[str, Any], files: Sequence[tuple[str, Path]] = ()) -> Callable[[IO[bytes]], object]:
+def request(values: dict[str, Any], files: Sequence[tuple[str, Path | BinaryIO]] = ()) -> Callable[[IO[bytes]], object]:
     """Return what writes a request, the first line of what golf on the machine reads, and a parcel if it has files."""
 
     def feed(out: IO[bytes]) -> None:
@@ -195,12 +195,16 @@ def _data_to_send(
     return files, ""
 
 
-def _so_far(keys: Sequence[Key]) -> Iterator[Path]:
-    """Yield the files of earlier attempts: what the next one resumes from, of finished ones what tells them."""
+def _so_far(keys: Sequence[Key]) -> Iterator[tuple[Path, Path | BinaryIO]]:
+    """Yield the files of earlier attempts: what the next one resumes from, of finished ones what tells them.
+
+    Those of a checkpoint are open: another sweep with the same run may bring home a newer one meanwhile.
+    """
     for folder in (folder for key in keys for folder in attempts(*key)):
         is_final = state_of(folder) in FINAL
+        yield from {} if is_final else reversed(open_checkpoint(folder).items())
         for path in files_of(folder.path):
-            if path.name == "lock" or path.name.startswith(".") or (path == folder.result and not is_final):
+            if path.name == "lock" or path.name.startswith(".") or folder.checkpoint in path.parents:
                 continue
-            if not is_final or path.suffix == ".json":
-                yield path
+            if (not is_final and path != folder.result) or (is_final and path.suffix == ".json"):
+                yield path, path

@@ -11,6 +11,7 @@ import sys
 import tarfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from golf.lab.cluster.ending import ending
 from golf.lab.cluster.line import _failure, read_answer
 from golf.lab.cluster.parcel import pack, stamps, unpack
 from golf.lab.cluster.pod import send
-from golf.lab.cluster.rented import _data_to_send
+from golf.lab.cluster.rented import _data_to_send, _so_far
+from golf.run.folder import runs_root
 from golf.settings.jobs_config import ClusterConfig
 
 
@@ -72,8 +74,27 @@ def write_checkpoints(folder: Path, ranks: int, stop: threading.Event) -> None:
             return
 
 
-def test_a_checkpoint_that_comes_home_is_one_state_while_the_run_replaces_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def brought_home(here: Path, patch: pytest.MonkeyPatch) -> None:
+    """Unpack the answer of a machine."""
+    out = io.TextIOWrapper(io.BytesIO())
+    patch.setattr(sys, "stdout", out)
+    send({"sweep": "s", "batch": "b", "keys": [("abc", 1)], "all_keys": [], "known": {}})
+    out.buffer.seek(0)
+    listed = read_answer(iter(out.buffer.readline, b""))["files"]
+    assert sorted(unpack(out.buffer, lambda name: here / name)) == sorted(listed)
+
+
+def sent_on(here: Path, patch: pytest.MonkeyPatch) -> None:
+    """Unpack what a machine gets of earlier attempts."""
+    out = io.BytesIO()
+    pack(out, [(str(path.relative_to(runs_root())), file) for path, file in _so_far([("abc", 1)])])
+    out.seek(0)
+    unpack(out, lambda name: here / name)
+
+
+@pytest.mark.parametrize("way", [brought_home, sent_on])
+def test_a_checkpoint_is_one_state_on_either_way_while_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path, pytest.MonkeyPatch], None]
 ) -> None:
     there, here, stop = tmp_path / "there", tmp_path / "here", threading.Event()
     monkeypatch.setenv("GOLF_RUNS", str(there))
@@ -81,26 +102,23 @@ def test_a_checkpoint_that_comes_home_is_one_state_while_the_run_replaces_it(
     write_json(there / checkpoint.parent / "config.json", {})
     writer = threading.Thread(target=write_checkpoints, args=(there / checkpoint, 3, stop))
     writer.start()
+    step = 0
     try:
         for _ in range(40):
-            out = io.TextIOWrapper(io.BytesIO())
             with monkeypatch.context() as patch:
-                patch.setattr(sys, "stdout", out)
-                send({"sweep": "s", "batch": "b", "keys": [("abc", 1)], "all_keys": [], "known": {}})
-            out.buffer.seek(0)
-            listed = read_answer(iter(out.buffer.readline, b""))["files"]
-            assert sorted(unpack(out.buffer, lambda name: here / name)) == sorted(listed)
+                way(here, patch)
             if (here / checkpoint).exists():
                 step = read_json(here / checkpoint / "latest.json")["step"]
                 assert {path.parent.name for path in (here / checkpoint).rglob("rank*")} == {f"step{step}"}
                 for rank in range(3):
                     content = (here / checkpoint / f"step{step}/rank{rank}.safetensors").read_text()
                     assert content == str(step) * 5000
+            assert (here / checkpoint.parent / "config.json").exists()
             shutil.rmtree(here)
     finally:
         stop.set()
         writer.join()
-    assert step > 40, "the checkpoint was not replaced often enough to show anything"
+    assert step > 20, "the checkpoint was not replaced often enough to show anything"
 
 
 def batch(runs: Path, number: int, sweep: str = "s") -> Batch:
