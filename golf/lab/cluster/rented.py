@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import json
 import os
 import shlex
@@ -12,7 +13,7 @@ import sys
 import tarfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -89,7 +90,9 @@ def _start(batch: Batch, jobs: Sequence[Job], command: str, prepared: str) -> No
     asked = sweep_folder(name) / "ssh" / f"{batch.id}.jobs.json"
     content = {"sweep": name, "data": command, "jobs": [_told(job) for job in jobs]}
     write_json(asked, content)
-    parcel = [(f"runs:{path.relative_to(runs_root())}", file) for path, file in [*_so_far(batch.keys), (asked, asked)]]
+    sent = itertools.chain(_so_far(batch.keys), [(asked, asked)])
+    # One after the other: hundreds of checkpoints are more files than a process may have open.
+    parcel = ((f"runs:{path.relative_to(runs_root())}", file) for path, file in sent)
     batch.line.ask(f"{script} receive", request({}, parcel))
     batch.line.ask(f"{prepared} start", request({"sweep": name, "batch": batch.id}))
 
@@ -143,7 +146,7 @@ def _script(folder: str, code: str, python: str, setup: Sequence[str]) -> str:
     )
 
 
-def request(values: dict[str, Any], files: Sequence[tuple[str, Path | BinaryIO]] = ()) -> Callable[[IO[bytes]], object]:
+def request(values: dict[str, Any], files: Iterable[tuple[str, Path | BinaryIO]] = ()) -> Callable[[IO[bytes]], object]:
     """Return what writes a request, the first line of what golf on the machine reads, and a parcel if it has files."""
 
     def feed(out: IO[bytes]) -> None:

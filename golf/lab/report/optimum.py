@@ -22,7 +22,7 @@ def about_optimum(findings: Findings) -> Iterator[str]:
     if not isinstance(findings.reference, Variant) or findings.looks is not None:
         return
     blocks = blocks_of(findings.variants, findings.reference, findings.score)
-    numbers = swept_numbers(findings, [v for v in findings.variants if blocks and v.id in blocks.number])
+    numbers = swept_numbers(findings, [v for v in findings.variants if blocks and v.id in blocks.number and not v.lost])
     if blocks is None or len(set(numbers.values())) < max(3, len(numbers)):
         return
     values = {v.id: v.values[findings.study.swept[0]] for v in findings.variants if v.id in numbers}

@@ -11,6 +11,7 @@ import pytest
 
 from golf.lab.report.findings import judged
 from golf.lab.report.optimum import about_optimum
+from golf.lab.report.rows import RunRow
 from golf.lab.report.study import Study
 from golf.settings.config import RulesConfig
 from tests.lab.report.runs import variant, write_lr_sweep
@@ -48,6 +49,14 @@ def test_two_values_or_one_run_each_or_words_bound_nothing() -> None:
     assert sentences(dict(zip("12", means, strict=False))) == []
     assert sentences(dict(zip(("a", "b", "c"), means, strict=True))) == []
     assert sentences({value: bpbs[:1] for value, bpbs in zip("123", means, strict=True)}) == []
+
+
+def test_a_value_that_lost_runs_bounds_nothing() -> None:
+    means = around((1.23, 1.21, 1.23))
+    variants = [replace(variant(value, bpbs), values={"lr": value}) for value, bpbs in zip("123", means, strict=True)]
+    lost = replace(variants[2], rows=(*variants[2].rows, RunRow("3", "3", 4, state="diverged")))
+    study = Study("", (*variants[:2], lost), variants[0], swept=("lr",))
+    assert list(about_optimum(judged(study, RulesConfig()))) == []
 
 
 def test_the_report_of_a_sweep_says_it(runs: Path) -> None:
