@@ -46,8 +46,7 @@ class Pace:
         self.since_step, self.since_seconds = 0, 0.0
 
     def steps_left(self, step: int, seconds: float) -> float:
-        """Return how many steps of mean length still end within the budget."""
-        # Before the first step there is no mean length to judge by.
+        """Return how many steps of mean length still end within the budget: any number before the first step."""
         if step == self.since_step or self.budget_seconds == 0:
             return math.inf
         return (self.budget_seconds - seconds) / ((seconds - self.since_seconds) / (step - self.since_step))
