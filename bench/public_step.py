@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from bench.step_costs import Costs
 from golf.errors import GolfError
+from golf.settings.config import ModelConfig
+from golf.training.model.attention import variable_length_kernel
 from tests.sm90.inductor import replace
 
 RANKS = 8  # of the public runs
@@ -32,7 +34,7 @@ def public_step(script: Path, costs: Costs, device: torch.device, *, late: bool)
     """
     public, args = _imported(script, costs)
     try:
-        model = _model(public, args).to(device).bfloat16()
+        model: Any = _model(public, args).to(device).bfloat16()
     except (AttributeError, TypeError) as error:
         raise GolfError(f"--against {script}: its GPT is built in a way that is not known here ({error}).") from error
     _restore_float32(public, model)
@@ -84,17 +86,15 @@ def _imported(script: Path, costs: Costs) -> tuple[Any, Any]:
 def _stand_in_for_cuda() -> None:
     """Replace what a script asks of CUDA while it is imported and built."""
 
+    torchs_pieces = variable_length_kernel(ModelConfig(attention="varlen"))
+    assert torchs_pieces is not None
+
     def whole(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, **_: Any) -> Tensor:
         heads_first = (t.bfloat16().transpose(1, 2) for t in (q, k, v))
         return torch.ops.aten._scaled_dot_product_flash_attention(*heads_first, 0.0, causal)[0].transpose(1, 2)
 
     def pieces(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, max_seqlen_q: int, **_: Any) -> Tensor:
-        from torch.nn.attention.varlen import varlen_attn
-
-        shared = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
-        q, k, v = (t.bfloat16() for t in (q, k, v))
-        rows = cu_seqlens_q, cu_seqlens_q, max_seqlen_q, max_seqlen_q
-        return varlen_attn(q, k, v, *rows, window_size=(-1, 0), **shared)
+        return torchs_pieces(q.bfloat16(), k.bfloat16(), v.bfloat16(), cu_seqlens_q, max_seqlen_q)
 
     flash3 = types.ModuleType("flash_attn_interface")
     replace(flash3, flash_attn_func=whole, flash_attn_varlen_func=pieces)

@@ -150,3 +150,12 @@ def test_a_marked_suite_has_every_file_with_its_marker(marker: str) -> None:
     files = [path for top in ("tests", "ideas", "golf", "scripts") for path in (ROOT / top).rglob("test_*.py")]
     marked = {str(p.relative_to(ROOT)) for p in files if re.search(rf"mark\.{marker}\b", p.read_text())}
     assert marked and marked <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize(("environment", "python"), [("nowhere", "python3"), ("here", "here/bin/python")])
+def test_the_suite_for_gpus_starts_without_pip(environment: str, python: str, tmp_path: Path) -> None:
+    (tmp_path / "here/bin").mkdir(parents=True)
+    (tmp_path / "here/bin/python").touch()
+    given = [f"VENV={tmp_path / environment}", "PYTHON=python3"]
+    done = subprocess.run(["make", "-n", "test-gpu", *given], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.removeprefix(f"{tmp_path}/") == f"{python} -m pytest -q -m gpu \n"
