@@ -14,7 +14,7 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.files import DAMAGED, read_json
-from golf.lab.report.board_curves import MetricsTail
+from golf.lab.report.board_curves import VALIDATION, MetricsTail
 from golf.lab.report.board_run import remarks_of
 from golf.lab.report.board_sweep import run_id
 from golf.lab.report.changes import Flat, settings_that_differ
@@ -59,6 +59,11 @@ class _Run:
                     self.cfg = folder.read_config()
         if noted != self.noted:
             self.remarks, self.noted = remarks_of(folder), noted
+
+    @property
+    def validations(self) -> int:
+        """Return the number of validations that were seen of a run that goes on, of which a remark may speak."""
+        return len(self.tail.points[VALIDATION]) if self.row.is_open else 0
 
     def values(self, locks: Path) -> dict[str, Any]:
         """Return the values of the row and, for a run that has not ended, how far it is. `locks` has the lock files."""
@@ -128,7 +133,8 @@ class RunsRoot:
 
     def state(self, name: str) -> Any:
         """Return a value that changes whenever a file changes that the table of a sweep is made of."""
-        return stamp(self.sweep_record(name)), hash(tuple((id, run.stamps) for id, run in self._runs.items()))
+        seen = ((id, run.stamps, run.validations) for id, run in self._runs.items())
+        return stamp(self.sweep_record(name)), hash(tuple(seen))
 
     def _known(self, run_id: str) -> _Run:
         # Ids are looked up and never joined to a path, so that no request can name another file.
