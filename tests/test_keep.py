@@ -92,6 +92,20 @@ def test_one_seed_keeps_what_is_lower_and_the_chain_is_confirmed(finished: Finis
     assert "keep: 3 tries" in finished.keep().stdout
 
 
+def test_keeps_that_cannot_be_left_out_say_so(finished: Finished) -> None:
+    """The rate of the first keep is set again by the second, so that the chain without the first is the chain."""
+    first, again = "optim.matrix_lr=0.03", GOOD
+    for bundles in ([], [first], [again]):
+        finished.add(bundles, [1])
+    for candidate in (first, again):
+        assert finished.keep(candidate).returncode == 0
+    for bundles in ([], [first], [again]):
+        finished.add(bundles, range(FIRST_OF_CONFIRMATIONS, FIRST_OF_CONFIRMATIONS + 2))
+    answer = told(finished.keep("--confirm", "--rounds", "2", "--json"))
+    assert [one["decision"] for one in answer["keeps"]] == ["replaced", "stands"] and answer["decision"] == "stands"
+    assert answer["seeds"] == 2 and answer["left"] == [*finished.base, *again.split()]
+
+
 def test_rounds_decide_with_an_interval_and_count_over_the_campaign(finished: Finished) -> None:
     first = range(SEEDS_OF_A_KEEP + 1, SEEDS_OF_A_KEEP + 11)
     for bundles in ([], [GOOD], [IDLE], [SLIGHT]):
@@ -142,6 +156,15 @@ def test_a_bundle_is_a_variant_of_a_sweep_in_rounds(finished: Finished) -> None:
     rows = told(golf_main(*finished.base, *words))["rows"]
     assert [row["verdict"] for row in rows] == ["better", "reference"] and rows[0]["optim.beta2"] == "0.99"
     assert rows[0]["variant"] == "0.99 0.03"
+
+
+def test_bundles_alone_and_together_tell_whether_they_add_up(finished: Finished) -> None:
+    arms = ["", GOOD, SLIGHT, f"{GOOD} {SLIGHT}"]
+    for one in arms:
+        finished.add([one], [1, 2, 3])
+    report = told(golf_main(*finished.base, *(f"--variant={one}" for one in arms), "seed=1,2,3", "--json"))
+    (said,) = (note for note in report["notes"] if "beside their sum" in note)
+    assert "optim.beta2=0.99, optim.matrix_lr=0.03" in said and "no interaction is shown" in said
 
 
 @pytest.mark.slow

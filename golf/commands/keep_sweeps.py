@@ -14,7 +14,7 @@ from golf.errors import GolfError
 from golf.exits import EXIT_USAGE
 from golf.lab.report.difference import differences
 from golf.lab.report.findings import Findings, judged
-from golf.lab.report.keeping import FALLS, KEEP, UNDECIDED, Decision, decide, standing, worst
+from golf.lab.report.keeping import FALLS, KEEP, REPLACED, UNDECIDED, Decision, decide, standing, worst
 from golf.lab.report.season import discoveries, p_alone
 from golf.lab.report.study import read_study
 from golf.lab.sweep.campaign import (
@@ -90,9 +90,7 @@ def confirmed(campaign: Campaign, *, rounds: int, effect: float | None) -> dict[
         return {"decision": FAILED, "reason": str(error)}
     if findings is None:
         return None
-    *found, together = [
-        standing(findings, id) if isinstance(said, list) else Decision(UNDECIDED, said) for id, said in arms[1:]
-    ]
+    *found, together = [standing(findings, id) if isinstance(said, list) else said for id, said in arms[1:]]
     left = [overrides for overrides, one in zip(chain, found, strict=True) if one.decision != FALLS]
     told = {
         "decision": worst(found),
@@ -110,24 +108,24 @@ def confirmed(campaign: Campaign, *, rounds: int, effect: float | None) -> dict[
     return {**told, **_spent(findings, begun)}
 
 
-def _without_each(campaign: Campaign) -> list[tuple[str, list[str] | str]]:
+def _without_each(campaign: Campaign) -> list[tuple[str, list[str] | Decision]]:
     """Return id and overrides of the whole chain, of the chain without each keep, and of the start.
 
-    In place of overrides stands a sentence where a keep cannot be left out.
+    In place of overrides stands a decision where a keep cannot be left out.
     """
     chain = campaign.chain
     chains = [chain, *([*chain[:at], *chain[at + 1 :]] for at in range(len(chain))), []]
-    arms: list[tuple[str, list[str] | str]] = []
+    arms: list[tuple[str, list[str] | Decision]] = []
     for bundles in chains:
         overrides = campaign.together(bundles)
         try:
             id = variant_id(compose(on_top(campaign.base, overrides)))
         except GolfError as error:
             # Such as a technique that another one needs.
-            arms.append(("", f"cannot be left out alone: {error}"))
+            arms.append(("", Decision(UNDECIDED, f"cannot be left out alone: {error}")))
             continue
         is_whole = bool(arms) and id == arms[0][0]
-        arms.append((id, "later keeps have taken its place" if is_whole else overrides))
+        arms.append((id, Decision(REPLACED, "later keeps have taken its place") if is_whole else overrides))
     return arms
 
 

@@ -13,7 +13,7 @@ from golf.lab.report.variants import Variant
 from golf.lab.report.verdicts import BETTER, WORSE, Verdict
 
 KEEP, DISCARD, UNDECIDED = "keep", "discard", "undecided"  # decisions on a candidate
-STANDS, FALLS = "stands", "falls"  # what a confirmation says of a keep, besides UNDECIDED
+STANDS, FALLS, REPLACED = "stands", "falls", "replaced"  # what a confirmation says of a keep, besides UNDECIDED
 LOWER, NOT_LOWER = "lower at one seed", "not lower at one seed"  # reasons of a greedy decision
 
 
