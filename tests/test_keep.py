@@ -185,7 +185,7 @@ def test_processes_that_keep_at_once_build_one_chain(finished: Finished, tmp_pat
 
 
 @pytest.mark.slow
-def test_candidates_are_trained_and_a_killed_confirmation_goes_on(tiny: OwnDataset, runs: Path) -> None:
+def test_candidates_are_trained_and_confirmed(tiny: OwnDataset, runs: Path) -> None:
     base = shlex.join(tiny_overrides(tiny))
     kept = golf_command("keep", "--base", base, "schedule.iterations=12", "--json")
     assert kept.returncode == 0 and told(kept)["runs"] == 2

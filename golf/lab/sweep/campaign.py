@@ -107,7 +107,7 @@ def _names(value: str) -> list[str]:
 def check_base(overrides: Sequence[str]) -> None:
     """Raise `GolfError` for a start that says what `golf keep` says itself."""
     for override in overrides:
-        if match := re.match(r"[+~]*(seed|sweep|hydra)\b", override):
+        if match := re.match(r"[+~]*(seed|sweep|hydra|launch\.fresh)\b", override):
             raise GolfError(f"{override} cannot be in the start of a campaign: golf keep chooses {match[1]} itself.")
 
 

@@ -93,7 +93,7 @@ def test_what_makes_or_measures_runs_is_no_candidate(override: str, why: str) ->
     with pytest.raises(GolfError, match=r"write drop=\[xsa\]"):
         check_candidate(["~tech.xsa"])
     check_candidate(["optim.beta2=0.99", "data.train_batch_tokens=1024", "tech=[smear]"])
-    for wrong in ("seed=3", "sweep.until=decided", "hydra/sweeper=optuna"):
+    for wrong in ("seed=3", "sweep.until=decided", "hydra/sweeper=optuna", "launch.fresh=true"):
         with pytest.raises(GolfError, match="cannot be in the start"):
             check_base([wrong])
 
