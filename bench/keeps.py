@@ -3,7 +3,7 @@ says of them.
 
 Scores are drawn, not trained. They go through the code of `golf keep`: its campaign, its decisions and its seeds.
 
-python -m bench.keeps                        # every setting, 300 searches each: half an hour
+python -m bench.keeps                        # every setting, 100 searches each: half an hour
 python -m bench.keeps --searches 50 --only "A/A"
 """
 
@@ -141,7 +141,7 @@ def search(budget: int, effect: Effect, design: str, shared_r: float, rng: np.ra
 def main() -> None:
     """Print a table of settings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--searches", type=int, default=300)
+    parser.add_argument("--searches", type=int, default=100)
     parser.add_argument("--only", default="", help="settings whose names contain this")
     args = parser.parse_args()
     print(

@@ -70,7 +70,7 @@ def test_one_seed_keeps_what_is_lower_and_the_chain_is_confirmed(finished: Finis
     assert kept.returncode == 0 and answer["decision"] == "keep" and answer["interval_low_bpb"] is None
     assert answer["incumbent"] == start and answer["candidate"] == good and answer["runs"] == 0
     assert answer["differs"] == {"optim.matrix_lr": [0.04, 0.03], "optim.beta2": [0.95, 0.99]}
-    assert answer["campaign"] == {"name": "keep", "tries": 2, "keeps": 1, "better_over_all_tries": None}
+    assert answer["campaign"] == {"name": "campaign", "tries": 2, "keeps": 1, "better_over_all_tries": None}
     # The same command gives the same answer, and no further try.
     assert told(finished.keep(GOOD, "--json")) == {**answer, "seconds": 0.0}
     finished.add([GOOD, IDLE], [1])
@@ -89,7 +89,7 @@ def test_one_seed_keeps_what_is_lower_and_the_chain_is_confirmed(finished: Finis
     shown = told(finished.keep("--json"))
     assert [one["decision"] for one in shown["tries"]] == ["discard", "keep", "keep"]
     assert shown["incumbent"] == [*finished.base, *GOOD.split(), IDLE] and len(shown["confirmations"]) == 1
-    assert "keep: 3 tries" in finished.keep().stdout
+    assert "campaign: 3 tries" in finished.keep().stdout
 
 
 def test_keeps_that_cannot_be_left_out_say_so(finished: Finished) -> None:
@@ -146,7 +146,7 @@ def test_mistakes_are_one_sentence_and_leave_no_try(finished: Finished) -> None:
     other = golf_command("keep", "--base", "scale=laptop", "optim.beta2=0.99")
     assert other.returncode == 2 and "began from" in other.stderr
     assert golf_command("keep", "--base", "seed=3", "--campaign", "b").returncode == 2
-    assert json.loads(path_of("keep").read_text())["tries"] == [] and not path_of("b").exists()
+    assert json.loads(path_of("campaign").read_text())["tries"] == [] and not path_of("b").exists()
 
 
 def test_a_bundle_is_a_variant_of_a_sweep_in_rounds(finished: Finished) -> None:
