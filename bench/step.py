@@ -24,6 +24,7 @@ from golf.settings.composition import compose
 from golf.settings.config import Config
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset
+from golf.training.loop.clock import TrainClock
 from golf.training.loop.state import build_state
 from golf.training.loop.training import train
 from golf.training.model.build import shapeless_model
@@ -86,7 +87,7 @@ def run_loop(cfg: Config, dataset: Dataset, device: torch.device, steps: int, af
         _call_after_steps(log, device, after_step)
         # The loop asks for a validation score at its end, which is no part of the steps.
         score = Score(1.0, 1.0, 1, 1, 0.0)
-        train(cfg, state, loader, lambda last: score, log)
+        train(cfg, state, loader, lambda last: score, log, TrainClock(ranks))
         log.close()
 
 

@@ -92,7 +92,7 @@ def run() -> None:
     log = ScriptLog(cfg, ranks.is_first)
     # The bytes that count are the artifact's and this file's.
     artifact = Path(os.environ.get("ARTIFACT_PATH", "artifact.golf"))
-    keeper = Keeper(log, artifact, code_bytes=Path(__file__).stat().st_size)
+    keeper = Keeper(ranks, log, artifact, code_bytes=Path(__file__).stat().st_size)
 
     # Validation text. Training shards are opened only if there is something to train.
     validation = scored_tokens(cfg, validation_tokens(cfg.data))

@@ -5,16 +5,20 @@ The table comes from the files of the runs alone, so runs may still be unfinishe
     golf report lr                                # a sweep by name, or folders of runs
     golf report lr --rules strict --sigma 0.0007  # another rule; a borrowed standard deviation in bits per byte
     golf report lr --html lr.html                 # one file that a browser shows without a network
+    golf report results.tsv                       # somebody's table of tries: which of its keeps stand
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golf.commands.parsing import CommandParser
 from golf.exits import EXIT_NOT_BETTER, EXIT_UNDECIDED
 
 if TYPE_CHECKING:
+    import argparse
+
     from golf.lab.report.findings import Findings
 
 
@@ -35,6 +39,10 @@ def main(arguments: list[str]) -> int:
     if not args.what:
         known = ", ".join(sweep_names(runs_root())) or "none yet"
         raise GolfError(f"Say what to report: a sweep ({known}) or a folder.")
+    if len(args.what) == 1 and _is_loop_table(args.what[0]):
+        return _report_loop(args)
+    if args.column:
+        raise GolfError("--column names a column of a table of tries (.tsv, .csv): name such a file.")
     if args.reference and args.against is not None:
         raise GolfError("--reference and --against both name what to compare with: give one of them.")
     study, rules = read_study(args.what, args.reference), rules_named(args.rules)
@@ -48,6 +56,27 @@ def main(arguments: list[str]) -> int:
         write_atomic(args.html, single_file(findings))
     print(render(results_table(findings), args.format), end="")
     return _decision(findings) if args.exit else 0
+
+
+def _is_loop_table(what: str) -> bool:
+    path = Path(what)
+    return path.suffix.lower() in (".tsv", ".csv") and path.is_file()
+
+
+def _report_loop(args: argparse.Namespace) -> int:
+    """Print which keeps of a table of tries stand. Raises `GolfError` for options of other reports."""
+    from golf.errors import GolfError
+    from golf.field.loop_table import read_table
+    from golf.field.loop_verdicts import keeps_table, some_stand
+    from golf.lab.report.table import render
+
+    given = {"--reference": args.reference, "--against": args.against, "--html": args.html, "--score": args.score}
+    if other := [name for name, value in given.items() if value not in (None, "")]:
+        takes = "--sigma, --column, --format, --json and --exit"
+        raise GolfError(f"{other[0]} is for runs of Golf: a table of tries takes {takes}.")
+    table = keeps_table(read_table(Path(args.what[0]), args.column or ""), args.sigma)
+    print(render(table, args.format), end="")
+    return some_stand(table) if args.exit else 0
 
 
 def _decision(findings: Findings) -> int:

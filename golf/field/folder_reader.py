@@ -13,9 +13,10 @@ from golf.errors import GolfError
 from golf.field.figures import Figure
 from golf.field.foreign_run import ForeignRun, foreign_run, scored_state
 from golf.field.log_reader import ReadLog, read_log
+from golf.field.loop_table import Try, is_table, read_table
 from golf.field.submission_json import ANY_NAME, Claims, read_claims_file
 from golf.field.text import ENDING, UnreadableError
-from golf.run.result import OK
+from golf.run.result import CRASHED, OK
 
 LOG_ENDINGS = (".log", ".txt", ".out", ".err", ".stdout", "")
 EXAMPLES_KEPT = 5
@@ -54,6 +55,7 @@ class _Group:
     folder: Path
     logs: list[Path] = field(default_factory=list)
     submissions: list[Path] = field(default_factory=list)
+    tables: list[Path] = field(default_factory=list)  # that may be of tries
 
 
 def read_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
@@ -68,6 +70,7 @@ def read_folders(paths: Sequence[Path]) -> Iterator[ForeignFolder]:
             group = groups.setdefault(found.folder, _Group(found.folder))
             group.logs += [log for log in found.logs if log not in group.logs]
             group.submissions += found.submissions
+            group.tables += [table for table in found.tables if table not in group.tables]
     taken: set[str] = set()
     for group in groups.values():
         name = _name_of(group.folder, taken)
@@ -79,13 +82,15 @@ def _groups(path: Path) -> Iterator[_Group]:
     """Yield the files of each submission: a folder with a submission.json owns all logs below it."""
     if path.is_file():
         is_json = path.suffix.lower() == ".json"
-        yield _Group(path.parent, [] if is_json else [path], [path] if is_json else [])
+        is_log = not is_json and not is_table(path)
+        yield _Group(path.parent, [path][:is_log], [path][:is_json], [path][: is_table(path)])
         return
     groups: dict[Path, _Group] = {}
     for folder, names in _walk(path):
         submissions = [folder / n for n in names if ANY_NAME.fullmatch(n)]
         logs = [folder / n for n in names if _may_be_log(n)]
-        if not submissions and not logs:
+        tables = [folder / n for n in names if is_table(folder / n)]
+        if not submissions and not logs and not tables:
             continue
         # Folders come before the folders in them, so that an owner is known by now.
         owners = [] if submissions else [p for p in folder.parents if p in groups and groups[p].submissions]
@@ -93,7 +98,10 @@ def _groups(path: Path) -> Iterator[_Group]:
         group = groups.setdefault(home, _Group(home))
         group.logs += logs
         group.submissions += submissions
-    yield from groups.values()
+        group.tables += tables
+    told = [group for group in groups.values() if group.logs or group.submissions]
+    # A table beside folders of logs most likely sums up those.
+    yield from told or groups.values()
 
 
 def _walk(path: Path) -> Iterator[tuple[Path, list[str]]]:
@@ -122,6 +130,10 @@ def _read_group(group: _Group, name: str) -> ForeignFolder:
     for path in group.submissions[:1]:
         read.claims = read_claims_file(path, str(path.relative_to(group.folder)))
         _add_claims(read, read.claims)
+    # Logs and claims may tell of the very runs that stand in a table.
+    read_table_rows = _skip_table if read.runs else _add_table
+    for path in group.tables:
+        read_table_rows(read, path, str(path.relative_to(group.folder)))
     for run in read.runs:
         run.folder = read.folder
     return read
@@ -197,6 +209,39 @@ def _add_claims(into: ForeignFolder, claims: Claims) -> None:
     if not claimed:
         into.skipped[claims.name] = claims.problem or "claims no score"
     into.runs += claimed
+
+
+def _skip_table(into: ForeignFolder, path: Path, file: str) -> None:
+    """Name a table whose tries are not taken as runs."""
+    into.skipped[file] = f"is no log: if it is a table of tries, golf report {path.name} judges its keeps"
+
+
+def _add_table(into: ForeignFolder, path: Path, file: str) -> None:
+    """Make the tries of a table the runs of a folder."""
+    try:
+        table = read_table(path)
+    except GolfError as error:
+        into.skipped[file] = str(error).removeprefix(f"{path} ").rstrip(".")
+        return
+    into.lines += len(table.tries)
+    into.runs += [_run_of_try(into.name, file, one) for one in table.tries]
+
+
+def _run_of_try(name: str, file: str, one: Try) -> ForeignRun:
+    """Return a row of a table as a run, which it is only by somebody's word."""
+    run = ForeignRun(f"{name}/{one.name}:{one.line}", [file], digest=f"{file}:{one.line}")
+    run.variant = _variant(name, f"{file} {one.same}")
+    source = f"{file}:{one.line}"
+    for key, value in (("seed", one.seed), ("total_bytes", one.artifact_bytes)):
+        if value is not None:
+            run.figures[key] = Figure(value, source, str(value))
+    run.faults.append(f"a table says so ({file}), and no log of it was read")
+    if one.bpb is None:
+        run.state, run.reason = CRASHED, one.words or "no score stands in its row"
+        return run
+    run.figures["val_bpb"] = Figure(one.bpb, source, one.bpb_text)
+    run.state, run.reason = scored_state(run)
+    return run
 
 
 def _claimed(name: str, claims: Claims, figures: dict[str, Figure], seed: int | None) -> ForeignRun:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from golf.field.figures import Figure, whole
 from golf.field.log_reader import LogRun
+from golf.field.other_games import OTHER_GAME, other_game
 from golf.field.scores import (
     ARTIFACT_KINDS,
     AVERAGING_GAIN_BPB,
@@ -27,6 +28,7 @@ from golf.run.result import CRASHED, DIVERGED, OK
 IMPLAUSIBLE = "implausible"  # state of a run with a score that no model of text has
 UNFINISHED = "unfinished"  # state of a log that ends before a score of the artifact, without a crash
 NOTHING_READ = "no step and no score of the artifact is read in it"  # of logs of an evaluation in a form of its own
+SCORED = ("_bpb", "_loss", "_eval_seconds")  # endings of the names of scores
 FIRST_LINES = 6  # training and validation lines of a run, which tell it from other seeds
 LAST_VALIDATION = 0.99  # fraction of all steps from which on a validation is that of the trained model
 _NAMED_SEED = re.compile(r"(?:seed[ _=-]?|(?:^|[_-])s)(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -130,6 +132,13 @@ def foreign_run(run: LogRun, name: str, file: str) -> ForeignRun:
         # nvidia-smi lists every GPU of the machine, also those that no rank used.
         foreign.texts["machine"] = f"{foreign.count('world_size') or run.gpus}× {run.gpu}"
     foreign.state, foreign.reason = _ending(foreign, run)
+    if game := other_game(run):
+        foreign.state, foreign.reason = (
+            OTHER_GAME,
+            f"a log of {game}: its text and clock are others, so nothing compares",
+        )
+        foreign.figures = {name: figure for name, figure in foreign.figures.items() if not name.endswith(SCORED)}
+        foreign.scores.clear()
     return foreign
 
 

@@ -21,6 +21,7 @@ from golf.field.log_lines import (
     printed_scores,
     read_line,
 )
+from golf.field.other_games import marked_game
 from golf.field.scores import LoggedScore, logged
 from golf.field.text import TextFile, without_prefix
 
@@ -59,6 +60,7 @@ class LogRun:
     averaged: bool = False  # weights were averaged after training
     gpu: str = ""
     gpus: int = 0
+    game: str = ""  # another game, by what its lines have
 
     @property
     def is_empty(self) -> bool:
@@ -115,6 +117,7 @@ class _LogReader:
         if rank is None and self.source.begins(number, text, not self.run.is_empty):
             self._open_source(number)
             return
+        self.run.game = marked_game(text) or self.run.game
         line = read_line(text)
         # Lines of a mixture have scores of its parts, too.
         is_read = isinstance(line, StepLine) or (isinstance(line, ScoreLine) and "_only" not in text)

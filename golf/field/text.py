@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import json
 import os
 import re
 import zlib
@@ -67,7 +68,7 @@ class TextFile:
             *whole, rest = (rest + decode(chunk)).split("\n")
             for line in whole:
                 if not skipping:
-                    yield from ((number, piece) for piece in _pieces(line))
+                    yield from ((number, piece) for piece in _pieces(_printed(line)))
                 number, skipping = number + 1, False
             # The rest of a line that is too long is dropped up to its line feed, which keeps memory bounded.
             if skipping:
@@ -82,7 +83,19 @@ class TextFile:
             # Half a line may end in half a number.
             rest = ""
         if rest and not skipping:
-            yield from ((number, piece) for piece in _pieces(rest))
+            yield from ((number, piece) for piece in _pieces(_printed(rest)))
+
+
+def _printed(line: str) -> str:
+    """Return what a program printed, of a line of a Kaggle notebook's log, which is JSON; any other line as it is."""
+    if not line.startswith(('{"stream_name', '[{"stream_name', ',{"stream_name')):
+        return line
+    try:
+        text = str(json.loads(line.strip("[,] \t\r"))["data"])
+    except (ValueError, KeyError, RecursionError):
+        return line
+    # An entry may have several lines, which are pieces of one line of the file.
+    return text.replace("\n", "\r")
 
 
 def _pieces(line: str) -> Iterator[str]:

@@ -19,6 +19,8 @@ from golf.run.trainlog import TrainLog, timing
 from golf.settings.config import Config
 from golf.words import counted, duration
 
+PACE_KNOWN_STEPS = 10  # enough to tell how long a step takes
+
 
 class RunLog(TrainLog):
     """Log that writes each event to the files and shows it on the display."""
@@ -36,6 +38,8 @@ class RunLog(TrainLog):
         self.tokens_after = lambda steps: steps * cfg.data.train_batch_tokens
         # The model is built after the log, too. Its techniques tell numbers of their own.
         self.readings: Callable[[], dict[str, float]] = dict
+        # What is said about a run when it is known how long a step takes.
+        self.warning_at: Callable[[int, float], str | None] = lambda step, seconds: None
 
     def line(self, text: str) -> None:
         _write(self._log, self.folder.train_log, text)
@@ -73,6 +77,8 @@ class RunLog(TrainLog):
             values = {"train_loss": loss, "lr_multiplier": round(lr_multiplier, 6), "tokens_per_second": speed}
             readings = self.readings() if self._metrics else {}
             self._metric_at("train", step, seconds, **values, **({"readings": readings} if readings else {}))
+        if step == PACE_KNOWN_STEPS and (warning := self.warning_at(step, seconds)):
+            self.warning(warning)
         fraction, left = how_far(self.cfg, step, seconds)
         # The loss of the last logged step: reading another one would wait for the device.
         text = f"step {step}  loss {self._last_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {duration(left)} left"

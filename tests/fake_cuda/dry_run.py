@@ -40,6 +40,7 @@ from golf.settings.hardware import assumed  # noqa: E402
 from golf.training.data.batches import open_loader  # noqa: E402
 from golf.training.data.dataset import Dataset  # noqa: E402
 from golf.training.loop.calibration import collect  # noqa: E402
+from golf.training.loop.clock import TrainClock  # noqa: E402
 from golf.training.loop.state import build_state  # noqa: E402
 from golf.training.loop.training import train  # noqa: E402
 from golf.training.loop.tuning import tune_floats  # noqa: E402
@@ -121,7 +122,8 @@ def loop(cfg: Config, ranks: Ranks, recorder: Recorder) -> None:
 
         loader.next_batch = own_batch  # type: ignore[method-assign]
         with recorder:
-            train(cfg, state, loader, lambda last: score, Silent())  # type: ignore[arg-type]
+            clock = TrainClock(ranks)
+            train(cfg, state, loader, lambda last: score, Silent(), clock)  # type: ignore[arg-type]
     recorder.watch.end(state.model)
 
 

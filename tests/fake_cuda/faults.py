@@ -17,7 +17,7 @@ import torch
 from golf.training import ranks
 from golf.training.data.prefetch import Prefetched
 from golf.training.loop import steps, training
-from golf.training.loop.schedule import TrainClock
+from golf.training.loop.clock import TrainClock
 from golf.training.model import attention, documents
 from golf.training.optim import groups, muon, parallel_muon
 from golf.training.optim.adam import Adam

@@ -32,7 +32,7 @@ from golf.settings.composition import CONF_DIR, compose
 from golf.settings.config import Config, tensor_classes, uses_gptq
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.export import pack_model, round_model
+from golf.training.loop.packing import pack_model, round_model
 from golf.training.loop.sensitivity import PASS_TOKENS
 from golf.training.loop.tuning import log_likely, tune
 from golf.training.model.build import build_scored_model

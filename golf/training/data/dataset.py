@@ -159,7 +159,7 @@ def validation_tokens(data: DataConfig) -> np.ndarray:
 
 
 def bytes_of_targets(data: DataConfig, tokenizer: Tokenizer, validation: np.ndarray) -> np.ndarray:
-    """Return the UTF-8 bytes `[N]` of the text behind every target of `validation` `[N + 1]`, the first of the split.
+    """Return the UTF-8 bytes `[N]` of the text behind every target of `validation` `[N + 1]`, the split's first.
 
     They are those of the sidecar or, without `data.byte_sidecar`, of the tokenizer's pieces.
     """

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from golf.errors import GolfError
 from golf.files import sync_folder, write_atomic, write_json
 from golf.idea_folders import ideas
 from golf.run.code import own_code
+from golf.run.core_time import CoreTime
 from golf.run.folder import RunFolder
 from golf.settings.config import Config
 from golf.training.loop.state import TrainState
@@ -72,6 +74,7 @@ class Checkpoints:
         self._run, self._start_id = folder, folder.start_id()
         self.start = Start()  # where this run's training begins
         self.is_of_other_code = False  # whether other code than this, or another launch.compile, wrote the checkpoint
+        self.spent: Callable[[], CoreTime] = CoreTime  # what all ranks have spent of their cores; the run's clock knows
         self._saved_at = 0.0
         # Read now, because the files may be edited while this process runs.
         self.code = code_of(cfg)
@@ -87,6 +90,8 @@ class Checkpoints:
         launcher.
         """
         self.refuse_late()
+        spent = self.spent()
+        start = replace(start, cpu_seconds=spent.cpu, waited_seconds=spent.waited)
         # A folder of its own, so that the checkpoint before is untouched while this one is written.
         folder = self.folder / f"step{start.step}"
         # Not safetensors' own writer, whose errors for a full disk are no `OSError`.

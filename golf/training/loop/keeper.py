@@ -14,8 +14,9 @@ from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, scored_config, trains_apart
 from golf.training.data.loader import SkippingLoader
 from golf.training.loop.calibration import Calibration
-from golf.training.loop.export import PackedModel, log_sizes
-from golf.training.loop.listener import LoopListener
+from golf.training.loop.checkpoint import Checkpoints
+from golf.training.loop.clock import TrainClock
+from golf.training.loop.packing import PackedModel, log_sizes
 from golf.training.loop.state import TrainState
 from golf.training.loop.training import Training
 from golf.training.loop.tuning import Tuning
@@ -29,10 +30,11 @@ class Keeper:
     `train_pack_and_score` calls its methods in this order. Those without a body are for a run folder alone.
     """
 
-    def __init__(self, log: TrainLog, artifact: Path, code_bytes: int):
-        self.log, self.artifact, self.code_bytes = log, artifact, code_bytes
+    def __init__(self, ranks: Ranks, log: TrainLog, artifact: Path, code_bytes: int):
+        self.ranks, self.log, self.artifact, self.code_bytes = ranks, log, artifact, code_bytes
+        self.clock = TrainClock(ranks)
         self.earlier: Training | None = None  # the training, if an earlier start has ended it
-        self.listener: LoopListener | None = None  # what the timed loop tells beside the log
+        self.checkpoints: Checkpoints | None = None  # a script has none
 
     def take_over(self, state: TrainState) -> None:
         """Take over what an earlier start has trained, and prepare the log."""
@@ -57,9 +59,9 @@ class Keeper:
     def tuning_ended(self, tuning: Tuning) -> None:
         """Write down what the tuning took."""
 
-    def note_memory(self, ranks: Ranks) -> None:
+    def note_memory(self) -> None:
         """Log the peak memory of the training."""
-        if ranks.device.type == "cuda":
+        if self.ranks.device.type == "cuda":
             self.log.peak_memory(torch.cuda.max_memory_allocated() >> 20, torch.cuda.max_memory_reserved() >> 20)
 
     def prove_trained(self, state: TrainState) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
@@ -24,10 +23,10 @@ from golf.training.data.batches import made_ahead, make_loader, open_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader
 from golf.training.loop.calibration import Calibration, collect, text_of
-from golf.training.loop.export import pack_model, round_model
 from golf.training.loop.keeper import Keeper
+from golf.training.loop.packing import pack_model, round_model
 from golf.training.loop.state import TrainState, build_state
-from golf.training.loop.training import Training, train
+from golf.training.loop.training import Training, Validate, train
 from golf.training.loop.tuning import Tuning, tune_floats
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
@@ -51,7 +50,8 @@ def train_pack_and_score(cfg: Config, dataset: Dataset, ranks: Ranks, keeper: Ke
         loader = make_loader(cfg, dataset, ranks)
         keeper.resume(state, loader)
         with made_ahead(loader, ranks) as batches:
-            training = keeper.earlier or train(cfg, state, batches, validation(state, scorer), log, keeper.listener)
+            validate = validation(state, scorer)
+            training = keeper.earlier or train(cfg, state, batches, validate, log, keeper.clock, keeper.checkpoints)
             keeper.training_ended(state, training)
             if training.diverged:
                 raise GolfError(training.why_diverged())
@@ -65,7 +65,7 @@ def train_pack_and_score(cfg: Config, dataset: Dataset, ranks: Ranks, keeper: Ke
                 keeper.tuning_ended(tuning)
 
         # ---- Artifact: quantize, pack, write. Ranks hold the same weights, so the first one does it for all. ----
-        keeper.note_memory(ranks)
+        keeper.note_memory()
         keeper.prove_trained(state)
         if ranks.is_first:
             weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
@@ -97,7 +97,7 @@ def log_header(log: TrainLog, dataset: Dataset, state: TrainState) -> None:
         log.line(line)
 
 
-def validation(state: TrainState, scorer: Scorer) -> Callable[[bool], Score]:
+def validation(state: TrainState, scorer: Scorer) -> Validate:
     """Return the function that the timed loop validates with. Given True, it scores the weights that are exported."""
 
     def validate(last: bool) -> Score:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
 
 from golf.errors import GolfError
+from golf.run.progress import Progress
 from golf.run.result import Result
 from golf.run.runlog import RunLog
-from golf.settings.config import Config, techniques
+from golf.settings.config import Config, has_stages, techniques
 from golf.training.data.dataset import Dataset
 from golf.training.loop.pace import check_speed
+from golf.training.loop.schedule import muon_momentum
 from golf.training.loop.state import TrainState
-from golf.training.loop.warmup import proving_warm_up
+from golf.training.loop.steps import TrainStep
+from golf.training.loop.warmup import restored, run_steps, synthetic_batch
 from golf.training.services import NOT_PROVED, Services
+from golf.words import listed
 
+# Zero-initialised projections let gradients through to what is behind them one step later each.
+STEPS_TO_MOVE = 5
+TOKENS_TO_MOVE = 64
 UNPROVEN = "the proofs were switched off by GOLF_PROOFS=off"
 
 
@@ -68,3 +81,64 @@ def prove_trained(cfg: Config, state: TrainState, dataset: Dataset, log: RunLog,
 def are_proved() -> bool:
     """Tell whether runs are proved; GOLF_PROOFS=off makes them void."""
     return os.environ.get("GOLF_PROOFS") != "off"
+
+
+def proving_warm_up(cfg: Config, state: TrainState, on_step: Callable[[int], None]) -> list[str]:
+    """Do what `warm_up` does. Return a sentence for each parameter that did not move and each idle switch."""
+    if cfg.schedule.warmup_steps == 0:
+        return []
+    step, first, later = state.step, state.switches.on, state.switches.later_sets()
+    # A compiled step has one shape, so only eager ones can be short.
+    short = TOKENS_TO_MOVE if cfg.launch.compile == "off" else None
+    with restored(step) as weights, _naming_what_has_no_gradient(step):
+        run_steps(cfg, state, on_step)
+        for _ in range(cfg.schedule.warmup_steps + len(later), STEPS_TO_MOVE):
+            step(lambda: synthetic_batch(cfg, short), 1.0, muon_momentum(cfg.optim, 0), first)
+        failures = _unmoved(step, weights)
+        # Some switches act through values in buffers, which techniques set for the end of the run here.
+        state.hooks.begin_step(Progress(1, 1.0, 0.0))
+        batch = synthetic_batch(cfg, short)
+        if has_stages(cfg) and not short:
+            batch = state.stages.cut(batch)
+        return failures + _switches_without_effect(step, [first, *later], batch)
+
+
+@contextlib.contextmanager
+def _naming_what_has_no_gradient(step: TrainStep) -> Iterator[None]:
+    """Raise `GolfError` with names for the error of DDP, which has the numbers of parameters."""
+    try:
+        yield
+    except RuntimeError as error:
+        numbers = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
+        if not numbers:
+            raise
+        learning = [name for name, param in step.model.named_parameters() if param.requires_grad]
+        names = listed([learning[int(number)] for number in numbers[1].split()])
+        raise GolfError(
+            f"The loss does not depend on {names} in the first steps, and several ranks wait for a gradient: remove "
+            "it, or multiply what it does by zero until its late switch (launch.nproc=1 waits for none)."
+        ) from error
+
+
+def _unmoved(step: TrainStep, before: dict[str, Tensor]) -> list[str]:
+    """Return a sentence for every parameter that did not move although its learning rate is not zero."""
+    # A learning rate of zero is a choice, and such a parameter may stay where it is.
+    frozen = {id(p) for part in step.optimizer.parts() if part.lr == 0 for p in part.params}
+    named = ((name, p) for name, p in step.model.named_parameters() if id(p) not in frozen)
+    # A model of one layer has no U-net skip, and its skip_weights have no row.
+    still = [name for name, p in named if p.numel() and torch.equal(p, before[name])]
+    return [f"parameter {name} did not move in {STEPS_TO_MOVE} steps" for name in still]
+
+
+def _switches_without_effect(step: TrainStep, sets: list[tuple[str, ...]], batch: tuple[Tensor, Tensor]) -> list[str]:
+    """Return a sentence for every switch that leaves the loss as it is, in the very graphs that will train."""
+    inputs, targets = (t.to(step.device) for t in batch)
+    losses = {}
+    # Sets that the run can reach, so that no graph is compiled for the check alone.
+    for active in sets:
+        # Equal draws, or dropout would seem to be the effect of a switch.
+        torch.manual_seed(0)
+        losses[active] = step.model(inputs, targets, active).item()
+    pairs = [(name, tuple(n for n in active if n != name), loss) for active, loss in losses.items() for name in active]
+    idle = {name for name, others, loss in pairs if losses.get(others) == loss}
+    return [f"late switch {name} changed nothing when it was switched on" for name in sorted(idle)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Sequence
@@ -30,12 +31,13 @@ from golf.training.data.loader import SkippingLoader
 from golf.training.loop.budget import budget_state, counted_eval_seconds
 from golf.training.loop.calibration import Calibration
 from golf.training.loop.checkpoint import Checkpoints, code_of
-from golf.training.loop.export import PackedModel, log_sizes
+from golf.training.loop.clock import RunClock
 from golf.training.loop.keeper import Keeper
-from golf.training.loop.listener import LoopListener
+from golf.training.loop.packing import PackedModel, log_sizes
 from golf.training.loop.plausible import implausible_score
 from golf.training.loop.proving import prove_trained, warm_up_and_prove
 from golf.training.loop.readings import readings_of
+from golf.training.loop.schedule import decays_from_the_start
 from golf.training.loop.state import TrainState
 from golf.training.loop.trained_state import take_over
 from golf.training.loop.training import Training
@@ -55,6 +57,7 @@ class RunKeeper(Keeper):
     """Keeper of a run folder. `record` is that of the training; `result` is in it, and the run's once it is judged."""
 
     log: RunLog
+    clock: RunClock
 
     def __init__(
         self,
@@ -67,8 +70,8 @@ class RunKeeper(Keeper):
         code_bytes: int | None,
     ):
         # What is unknown counts nothing.
-        super().__init__(log, folder.artifact, code_bytes or 0)
-        self.cfg, self.folder, self.dataset, self.ranks, self.services = cfg, folder, dataset, ranks, services
+        super().__init__(ranks, log, folder.artifact, code_bytes or 0)
+        self.cfg, self.folder, self.dataset, self.services = cfg, folder, dataset, services
         self.known_code_bytes, self.is_judged = code_bytes, False
         before = read_trained(folder)
         self.record = before or Trained(_first_result(cfg, folder, dataset), [], ranks.world_size, code_of(cfg), "")
@@ -94,6 +97,7 @@ class RunKeeper(Keeper):
         if self.cfg.eval.documents:
             try_documents(self.ranks.device, self.cfg.model)
         self.log.tokens_after, self.log.readings = state.stages.tokens_after, readings_of(self.cfg, state.model)
+        self.log.warning_at = functools.partial(decays_from_the_start, self.cfg)
 
     def warm_up(self, cfg: Config, state: TrainState) -> None:
         """Warm up and prove, so that an inert technique tests nothing; or go on with an earlier start's training."""
@@ -154,25 +158,25 @@ class RunKeeper(Keeper):
                 self.log.resumed(steps, start.train_seconds, start.train_loss)
             if checkpoints.is_of_other_code:
                 self.warn(OTHER_CODE)
-            self.listener = LoopListener(self.log.warning, checkpoints)
+            self.clock = RunClock(self.ranks, start.train_seconds, CoreTime(start.cpu_seconds, start.waited_seconds))
+            checkpoints.spent, self.checkpoints = self.clock.core_time, checkpoints
         # Those that a resumed run has seen. Calibration reads on where the training ends.
         loader.skip(state.stages.batches_taken(steps))
 
     def training_ended(self, state: TrainState, training: Training) -> None:
         """Write weights and record, so that the training is safe whatever comes after it."""
-        listener, record = self.listener, self.record
-        if listener is None:
+        if self.checkpoints is None:
             return
-        self._write_down(training, state, listener)
+        record = self.record
+        self._write_down(training, state)
         if training.diverged:
-            self.note_memory(self.ranks)
+            self.note_memory()
             self._end(DIVERGED, training.why_diverged())
             return
         record.failures += [*state.switches.never_on(), *state.stages.never_reached(), *state.hooks.idle_averages()]
         record.stage_steps = list(state.stages.steps)
         if self.ranks.is_first:
-            if listener.checkpoints:
-                listener.checkpoints.refuse_late()
+            self.checkpoints.refuse_late()
             weights = weights_to_bytes(state.final_weights())
             record.weights = checksum(weights)
             # The record first: once the weights have their name, the training is never repeated.
@@ -180,18 +184,18 @@ class RunKeeper(Keeper):
             write_atomic(self.folder.weights, weights)
             sync_folder(self.folder.path)
 
-    def _write_down(self, training: Training, state: TrainState, listener: LoopListener) -> None:
+    def _write_down(self, training: Training, state: TrainState) -> None:
         result, cfg = self.result, self.cfg
         result.steps, result.train_seconds = training.steps, training.seconds
         result.tokens_seen = state.stages.tokens_after(training.steps)
         result.step_ms = 1000 * training.seconds / max(training.steps, 1)
         result.train_loss, result.pre_quant = training.train_loss, training.score
         result.budget_train_seconds = cfg.budget.train_seconds
-        spent = listener.core_time()
+        spent = self.clock.core_time()
         result.cpu_seconds, result.core_share = round(spent.cpu, 3), spent.share
         if said := starved(spent.share, result.train_seconds, cfg.budget.train_seconds):
             self.warn(said)
-        for cause in listener.recompiles:
+        for cause in self.clock.recompiles:
             self.warn(f"recompiled while the clock ran: {cause}")
 
     def calibration_ended(self, calibration: Calibration | None) -> None:
@@ -200,12 +204,12 @@ class RunKeeper(Keeper):
     def tuning_ended(self, tuning: Tuning) -> None:
         self.result.tune_seconds = tuning.seconds
 
-    def note_memory(self, ranks: Ranks) -> None:
+    def note_memory(self) -> None:
         """Write down the peak memory of the training: on a CPU the process's peak resident memory, for want of more."""
         allocated = reserved = peak_memory_bytes() >> 20
-        if ranks.device.type == "cuda":
-            allocated = torch.cuda.max_memory_allocated(ranks.device) >> 20
-            reserved = torch.cuda.max_memory_reserved(ranks.device) >> 20
+        if self.ranks.device.type == "cuda":
+            allocated = torch.cuda.max_memory_allocated(self.ranks.device) >> 20
+            reserved = torch.cuda.max_memory_reserved(self.ranks.device) >> 20
         self.result.peak_memory_mib = max(allocated, self.result.peak_memory_mib or 0)
         self.log.peak_memory(allocated, reserved)
 

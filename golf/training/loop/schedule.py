@@ -1,14 +1,11 @@
-"""Schedules by step and clock: learning-rate multiplier, Muon's momentum, progress; and the training clock itself."""
+"""Schedules by step and clock: learning-rate multiplier, weight decay, Muon's momentum, progress."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 
 from golf.settings.config import Config, OptimConfig, training_seconds
 from golf.training.optim.groups import Optimizer
-from golf.training.ranks import Ranks
 
 
 def lr_multiplier(cfg: Config, step: int, elapsed_seconds: float) -> float:
@@ -39,7 +36,8 @@ def warmdown_length(cfg: Config, step: int, elapsed_seconds: float) -> float:
 def decays_from_the_start(cfg: Config, step: int, elapsed_seconds: float) -> str | None:
     """Return a warning if the warm-down is as long as the whole run at the pace of `step` finished steps, else None."""
     share = warmdown_length(cfg, step, elapsed_seconds) / (training_seconds(cfg) or cfg.schedule.iterations)
-    if share < 1.0 or cfg.schedule.warmdown_fraction > 0:
+    # Without a clock, a warm-down over all steps is what was asked for.
+    if share < 1.0 or (share == 1.0 and not training_seconds(cfg)) or cfg.schedule.warmdown_fraction > 0:
         return None
     return (
         f"schedule.warmdown_iters={cfg.schedule.warmdown_iters} is {share:.1f} times the run at this pace "
@@ -82,33 +80,3 @@ def progress_fraction(cfg: Config, step: int, elapsed_seconds: float) -> float:
     """Return the finished share of the run, 0 to 1: of the time budget or of the steps, whichever is larger."""
     budget = training_seconds(cfg)
     return min(1.0, max(step / cfg.schedule.iterations, elapsed_seconds / budget if budget else 0.0))
-
-
-class TrainClock:
-    """Clock of the seconds of training, read on the host. Starting and pausing wait for the device to finish."""
-
-    def __init__(self, ranks: Ranks, seconds: float = 0.0):
-        self.ranks = ranks
-        self._finished_seconds = seconds
-        self._started_at: float | None = None
-
-    def start(self) -> None:
-        self.ranks.synchronize()
-        self._started_at = time.perf_counter()
-
-    def pause(self) -> None:
-        self.ranks.synchronize()
-        self._finished_seconds, self._started_at = self.seconds, None
-
-    @property
-    def seconds(self) -> float:
-        return self._finished_seconds + (0.0 if self._started_at is None else time.perf_counter() - self._started_at)
-
-    def agreed_seconds(self, *, exact: bool = False) -> float:
-        """Return rank 0's reading on every rank, so that all use the same learning rate and stop at the same step.
-
-        `exact` waits for the device; without it, work that is still queued there is not in the reading.
-        """
-        if exact:
-            self.ranks.synchronize()
-        return self.ranks.first(self.seconds)

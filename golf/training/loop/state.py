@@ -38,7 +38,7 @@ class TrainState:
 
     @functools.cached_property
     def stages(self) -> Stages:
-        # Made where they are asked for, so that a script without stages has no code for them.
+        # Made at first use: the keeper of a run folder asks always, the timed loop of a run in stages.
         return Stages(self.step.cfg, self.step)
 
     @property

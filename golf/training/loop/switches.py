@@ -94,8 +94,8 @@ class StepHooks:
 
     def final_weights(self) -> dict[str, Tensor]:
         """Return the weights that are scored and exported: averaged if a technique does that, else the last ones."""
-        # Averages hold floating-point tensors only, and the rest is taken as it is.
         weights = self.model.scored_weights()
         for averager in self.averagers.values():
+            # Averages hold floating-point tensors only, and the rest is taken as it is.
             weights.update((name, tensor) for name, tensor in averager.weights().items() if name in weights)
         return weights

@@ -15,7 +15,7 @@ from golf.lab.plan.plan import make_plan
 from golf.settings.config import QuantConfig, TensorQuant, to_dict
 from golf.settings.quant_config import tensor_classes
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.export import pack_model, round_model
+from golf.training.loop.packing import pack_model, round_model
 from golf.training.model.build import build_model
 from tests.support import compose, refusal, tiny_overrides
 

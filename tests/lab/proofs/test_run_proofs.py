@@ -15,8 +15,8 @@ from golf.registry import TECHNIQUE_TYPES
 from golf.run.progress import Progress
 from golf.run.result import OK, VOID, Result, read_result
 from golf.settings.config import Config
+from golf.training.loop.proving import proving_warm_up
 from golf.training.loop.state import build_state
-from golf.training.loop.warmup import proving_warm_up
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.model.objective import Weigh

@@ -111,11 +111,12 @@ def test_a_warmdown_longer_than_the_run_is_told() -> None:
     assert decays_from_the_start(config(600, 1200), 10, 3.7) is None
     told = decays_from_the_start(config(400, 1200), 10, 3.7)
     assert told and "warmdown_iters=1200 is 1.1 times the run at this pace (370 ms a step)" in told
-    without_clock = config(0, 1200, iterations=1200)
+    without_clock = config(0, 1200, iterations=1199)
     assert decays_from_the_start(without_clock, 10, 3.7) is not None
     without_clock.schedule.warmdown_fraction = 1.0  # asked for in so many words
     assert decays_from_the_start(without_clock, 10, 3.7) is None
-    assert decays_from_the_start(config(0, 1200, iterations=1201), 10, 3.7) is None
+    # A warm-down over all steps is what was asked for, too.
+    assert decays_from_the_start(config(0, 1200, iterations=1200), 10, 3.7) is None
 
 
 def test_no_warmdown_and_no_momentum_warmup() -> None:

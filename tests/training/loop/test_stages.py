@@ -22,11 +22,12 @@ from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
 from golf.training.data.packed import SequentialRows, document_starts
 from golf.training.loop.checkpoint import Checkpoints, Start
-from golf.training.loop.listener import LoopListener
+from golf.training.loop.clock import RunClock
+from golf.training.loop.proving import proving_warm_up
 from golf.training.loop.schedule import lr_multiplier, progress_fraction
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import train
-from golf.training.loop.warmup import proving_warm_up, warm_up
+from golf.training.loop.warmup import warm_up
 from golf.training.model.gpt import GPT
 from golf.training.ranks import ALONE, Ranks
 from tests.support import compose, further, golf_main, metrics, on_ranks, only_run, parity, refusal, tiny_overrides
@@ -52,7 +53,7 @@ def trained(cfg: Config, folder: Path, ranks: Ranks = ALONE) -> TrainState:
     log.tokens_after = state.stages.tokens_after
     score = Score(1.0, 1.0, 1, 1, 0.0)
     try:
-        train(cfg, state, make_loader(cfg, dataset, ranks), lambda _: score, log, LoopListener(log.warning))
+        train(cfg, state, make_loader(cfg, dataset, ranks), lambda _: score, log, RunClock(ranks))
     finally:
         log.close()
     return state

@@ -7,10 +7,11 @@ import torch
 
 from golf.lab.corpora.own_text import OwnDataset
 from golf.settings.config import Config
+from golf.training.loop.proving import proving_warm_up
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
-from golf.training.loop.warmup import proving_warm_up, synthetic_batch
+from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.build import build_model
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer

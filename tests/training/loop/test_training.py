@@ -1,6 +1,7 @@
 """The timed loop on a clock that the test moves, and the public trajectory over 24 steps."""
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,16 @@ from golf.run.runlog import RunLog
 from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
 from golf.training.data.loader import SequentialLoader
-from golf.training.loop import schedule as clock_module
-from golf.training.loop.listener import LoopListener
+from golf.training.loop import clock as clock_module
+from golf.training.loop.clock import RunClock
+from golf.training.loop.schedule import decays_from_the_start
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches
 from golf.training.loop.training import Training, train
 from golf.training.model.build import build_model, shapeless_model
 from golf.training.optim.groups import build_optimizer
-from golf.training.ranks import Ranks
+from golf.training.ranks import ALONE, Ranks
 from golf.training.scoring.scorer import Scorer
 from tests.support import PARITY, compose, metrics, parity, tiny_overrides
 
@@ -65,7 +67,8 @@ def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float
     try:
         switches, hooks = Switches(cfg), StepHooks(cfg, build_model(cfg))
         state = TrainState(FakeStep(), switches, hooks)  # type: ignore[arg-type]
-        return train(cfg, state, loader, validate, log, LoopListener(log.warning))
+        log.warning_at = functools.partial(decays_from_the_start, cfg)
+        return train(cfg, state, loader, validate, log, RunClock(ALONE))
     finally:
         log.close()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import golf
 from golf.errors import GolfError
 from golf.settings.config import Config, scored_config
-from golf.training.loop.export import pack_model, round_model
+from golf.training.loop.packing import pack_model, round_model
 from golf.training.loop.steps import TrainStep
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT

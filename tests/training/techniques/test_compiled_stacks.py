@@ -15,10 +15,11 @@ from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.run.progress import Progress
 from golf.run.result import OK, read_result
 from golf.settings.config import Config, LaunchConfig
+from golf.training.loop.proving import proving_warm_up
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.switches import StepHooks, Switches, switch_names
-from golf.training.loop.warmup import proving_warm_up, synthetic_batch
+from golf.training.loop.warmup import synthetic_batch
 from golf.training.model.build import build_model, compile_for_training
 from golf.training.model.gpt import GPT
 from golf.training.optim.groups import build_optimizer
