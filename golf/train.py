@@ -29,6 +29,7 @@ from golf.run.code import about_change, code_of_run
 from golf.run.folder import RunFolder, finished_run, runs_root
 from golf.run.identity import variant_id
 from golf.run.result import CRASHED, INTERRUPTED, OK, Result, to_json
+from golf.settings.bundles import FLAG, as_setting, bundles_given, on_top
 from golf.settings.composition import (
     COMPOSITION_ERRORS,
     CONF_DIR,
@@ -68,7 +69,8 @@ def command_line() -> int:
         print(f"error: {said}", file=sys.stderr)
         return EXIT_USAGE
     try:
-        flags, overrides = flags_first(sys.argv[1:])
+        arguments, bundles = bundles_given(sys.argv[1:])
+        flags, overrides = flags_first(arguments)
         if "--version" in flags:
             from golf.run.environment import golf_version
 
@@ -79,11 +81,16 @@ def command_line() -> int:
             os.environ[DRY_RUN] = "1"
         as_json = [flag for flag in flags if flag.startswith("--j") and "--json".startswith(flag)]
         flags = [flag for flag in flags if flag not in (*dry, *as_json)]
-        if any(o.lstrip("+").startswith("sweep=") for o in overrides) and not flags:
+        if (bundles or any(o.lstrip("+").startswith("sweep=") for o in overrides)) and not flags:
             # Setting hydra.mode would do, but then Hydra explains no mistake beside a swept value.
             flags.append("-m")
         several = any(MULTIRUN.fullmatch(flag) for flag in flags)
-        refuse_mistakes([*flags, *overrides], several=several)
+        for bundle in bundles or [[]]:
+            refuse_mistakes([*flags, *on_top(overrides, bundle)], several=several)
+        if bundles and any(o.startswith("hydra/sweeper=optuna") for o in overrides):
+            raise GolfError(f"A search has no bundles: leave {FLAG} or hydra/sweeper=optuna out.")
+        if bundles:
+            overrides = [*overrides, as_setting(bundles)]
         if not several and any(UNTIL.fullmatch(override) for override in overrides):
             raise GolfError("sweep.until=decided compares the variants of a sweep: add -m and two values of a setting.")
     except GolfError as error:
@@ -103,11 +110,18 @@ def command_line() -> int:
         print(answer({"dry_run": DRY_RUN in os.environ, **task.told, "errors": errors}))
 
 
+def name_of(overrides: Sequence[str]) -> str:
+    """Return the name of the sweep that completed `overrides` ask for."""
+    from golf.run.sweeps import sweep_name
+
+    return sweep_name(sweep_label(overrides), overrides)
+
+
 def _run_all(overrides: list[str], task: Task) -> int:
     """Let Hydra run the jobs of `sys.argv`, show the table of several, and return the exit status."""
-    from golf.run.sweeps import discard_unused, sweep_folder, sweep_name
+    from golf.run.sweeps import discard_unused, sweep_folder
 
-    name = sweep_name(sweep_label(overrides), overrides)
+    name = name_of(overrides)
     # conf/config.yaml takes Hydra's folder from this variable.
     os.environ["GOLF_SWEEP_DIR"] = str(sweep_folder(name))
     # The user's own wish is read before golf sets the same variable.

@@ -9,9 +9,22 @@ from collections.abc import Sequence
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override, RangeSweep, ValueType
 
+from golf.settings.bundles import bundle, on_top
+
 
 class GolfSweeper(BasicSweeper):
-    """A sweeper over all combinations of the listed values."""
+    """A sweeper over all combinations of the listed values, and of these with bundles of overrides (`--variant`)."""
+
+    def __init__(
+        self, max_batch_size: int | None, params: dict[str, str] | None = None, variants: list[str] | None = None
+    ) -> None:
+        super().__init__(max_batch_size, params)
+        self.bundles = [bundle(text) for text in variants or ()]
+
+    def get_job_batch(self) -> Sequence[Sequence[str]]:
+        """Return the overrides of every job of the next batch."""
+        batch = super().get_job_batch()
+        return [on_top(job, one) for one in self.bundles for job in batch] if self.bundles else batch
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Do nothing: the launcher checks the batch."""

@@ -24,6 +24,7 @@ from golf.idea_folders import ideas
 from golf.lab.corpora.own_text import OwnDataset
 from golf.registry import technique_types
 from golf.run.identity import variant_id
+from golf.settings.bundles import bundles_given, on_top
 from golf.training.techniques.base import Technique
 from tests.support import ROOT, compose, golf_command, golf_main, only_run, tiny_overrides
 from tests.test_layers import CORE, PRODUCTS
@@ -98,8 +99,10 @@ def check_command(command: str) -> None:
 def check_training(arguments: list[str]) -> None:
     if arguments in (["--help"], ["-h"]):
         return
-    for combination in combinations([a for a in arguments if a not in FLAGS]):
-        compose(combination)
+    rest, bundles = bundles_given(arguments)
+    for combination in combinations([a for a in rest if a not in FLAGS]):
+        for bundle in bundles or [[]]:
+            compose(on_top(combination, bundle))
 
 
 def combinations(overrides: list[str]) -> list[list[str]]:

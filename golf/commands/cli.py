@@ -13,8 +13,8 @@ from golf.paths import ROOT
 
 GROUPS = {
     "Set up": ("doctor", "data get", "data tokenize", "help settings"),
-    "Run": ("plan", "train", "submit", "status", "follow", "cancel", "from-env"),
-    "Results": ("report", "board", "ledger", "power", "why"),
+    "Run": ("plan", "train", "keep", "submit", "status", "follow", "cancel", "from-env"),
+    "Results": ("report", "board", "expect", "ledger", "power", "why"),
     "Artifacts": ("inspect", "quant-gap"),
     "Submissions": ("export", "audit", "import"),
     "Ideas": ("idea new", "idea check"),

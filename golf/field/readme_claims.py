@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from golf.field.audit import Audit
@@ -24,7 +25,18 @@ LARGEST_SIZE = 10**9  # bytes
 _SEED_CELL = re.compile(r"(?:seed\s*)?(\d{1,9})", re.IGNORECASE)
 _SEED_ROW = re.compile(r"\s*\|\W*(?:seed\W*)?\d+\W*\|", re.IGNORECASE)
 _HEADLINE = re.compile(r"val[_ ]?bpb\W{0,6}(\d\.\d{4,})", re.IGNORECASE)
+# Columns of somebody else's runs, or of the ones that these are compared with.
+_OTHERS = re.compile(r"#\d{2,}|\b(?:pr|baseline|previous|prior|sota|reference|upstream|control)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\b\d\.\d{4,}\b")
+
+
+@dataclass
+class _SeedTable:
+    """Wrong cells of a table of seeds, and how many scores in it are those of the logs."""
+
+    header: list[str]
+    faults: list[str] = field(default_factory=list)
+    agreed: int = 0
 
 
 def find_readme(folder: Path) -> Path | None:
@@ -37,27 +49,35 @@ def readme_faults(path: Path, runs: ForeignRuns, chosen: ForeignRuns = ()) -> li
     if not (scored := [run for run in runs if run.has_score]):
         return []
     known = [v for run in scored for v in _scores(run)] + _means(scored, chosen)
-    faults: list[str] = []
-    header: list[str] = []
+    found: list[list[str]] = []  # in the order of the page
+    tables: list[_SeedTable] = []
+    is_table = False
     headline = None
     for where, text in _lines(path):
         if text.lstrip().startswith("|"):
             # Tildes around a word cross it out; one before a number says that it is rounded.
             cells = [re.sub(r"~~|[*`]", "", cell).strip() for cell in text.strip().strip("|").split("|")]
             # The first row of a table names its columns, and the first line without a bar ends the table.
-            header = header or [cell.lower() for cell in cells]
-            faults += _row_faults(where, header, cells, scored)
+            if not is_table:
+                tables.append(_SeedTable([cell.lower() for cell in cells]))
+                found.append(tables[-1].faults)
+            is_table = True
+            _judge_row(tables[-1], where, cells, scored)
             continue
-        header = []
+        is_table = False
         if quoted := _quoted(text):
             if not any(quoted.agrees_with(v) for v in known):
-                faults.append(f"{where} quotes a score of {quoted.text}, which no log has")
+                found.append([f"{where} quotes a score of {quoted.text}, which no log has"])
         # Only the first score in the text is taken for the submission's own: later ones may cite other people's.
         elif headline is None and (match := _HEADLINE.search(text)):
             headline = Figure(float(match[1]), where, match[1])
             if not any(headline.agrees_with(v) for v in known):
-                faults.append(f"{where} says val_bpb {headline.text}, which no log has")
-    return list(dict.fromkeys(faults))
+                found.append([f"{where} says val_bpb {headline.text}, which no log has"])
+    # A table without one score of these logs, beside another that has some, is of another configuration.
+    if any(table.agreed for table in tables):
+        for table in tables:
+            table.faults[:] = table.faults if table.agreed else []
+    return list(dict.fromkeys(fault for faults in found for fault in faults))
 
 
 def check_readme(folder: Path, logs: Logs, chosen: Submitted, claims: Claims | None, audit: Audit) -> None:
@@ -99,13 +119,15 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         return
 
 
-def _row_faults(where: str, header: Sequence[str], cells: Sequence[str], scored: ForeignRuns) -> Iterator[str]:
-    """Yield the wrong cells of a table row that names a seed with exactly one log."""
+def _judge_row(table: _SeedTable, where: str, cells: Sequence[str], scored: ForeignRuns) -> None:
+    """Write the wrong cells of a row that names a seed with exactly one log into its `table`."""
     named = _SEED_CELL.fullmatch(cells[0]) if cells else None
     logs = [run for run in scored if named and run.count("seed") == int(named[1])]
     if len(logs) != 1:
         return
-    for column, cell in zip(header[1:], cells[1:], strict=False):
+    for column, cell in zip(table.header[1:], cells[1:], strict=False):
+        if _OTHERS.search(column.replace("_", " ")):
+            continue
         if (value := parse_number(re.sub(r"(?<!\s)\s*(?:bytes|B)$", "", cell))) is None:
             continue
         what, known = _cell_meaning(logs[0], column.strip(), cell, value)
@@ -113,8 +135,10 @@ def _row_faults(where: str, header: Sequence[str], cells: Sequence[str], scored:
         # `<600` is a bound, not a measured number.
         if figure.text.strip("<>") != figure.text:
             continue
-        if known and not any(figure.agrees_with(v) for v in known):
-            yield f"{where} gives seed {logs[0].count('seed')} a {what} of {cell}, its log does not"
+        if any(figure.agrees_with(v) for v in known):
+            table.agreed += what == "score"
+        elif known:
+            table.faults.append(f"{where} gives seed {logs[0].count('seed')} a {what} of {cell}, its log does not")
 
 
 def _cell_meaning(run: ForeignRun, column: str, cell: str, value: float) -> tuple[str, list[Figure]]:

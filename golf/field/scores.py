@@ -106,8 +106,8 @@ def claimed_kind(tag: str, stride: int | None = None) -> str:
 
 
 def _words(tag: str) -> str:
-    """Return the words of a tag in lower case, with underscores between them."""
-    return re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_")
+    """Return the words of a tag in lower case, with underscores between them; a sign such as 🏁 as it is."""
+    return re.sub(r"[^a-z0-9]+", "_", tag.lower()).strip("_") or tag
 
 
 def _claims_before(words: str) -> bool:

@@ -28,6 +28,7 @@ from golf.paths import ROOT
 from golf.registry import technique_types
 from golf.settings import hardware
 from golf.settings.ablation import add_one, leave_one_out
+from golf.settings.bundles import SETTING as VARIANTS
 from golf.settings.config import Config, RulesConfig, techniques
 from golf.settings.consistency import check, check_values, warnings
 from golf.settings.dropping import drop
@@ -73,7 +74,8 @@ def _register() -> None:
     store.store(name="config_schema", node=schema)
     store.store(group="hydra/launcher", name="golf", node={"_target_": "hydra_plugins.golf_launcher.GolfLauncher"})
     store.store(group="hydra/launcher", name="golf_submit", node={"_target_": SUBMITTER})
-    store.store(group="hydra/sweeper", name="golf", node={"_target_": SWEEPER, "max_batch_size": None, "params": None})
+    grid = {"_target_": SWEEPER, "max_batch_size": None, "params": None, "variants": None}
+    store.store(group="hydra/sweeper", name="golf", node=grid)
     store.store(group="hydra/sweeper", name="optuna", node={"_target_": SEARCHER, **SEARCH})
     store.store(group="rules", name="rules_schema", node=RulesConfig)  # `rules_named` composes this group alone
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)
@@ -208,6 +210,7 @@ def sweep_label(overrides: Sequence[str]) -> str:
         return ""
     given = [str(o.value()) for o in parsed if o.key_or_group == "name" and not o.is_sweep_override()]
     named = given[-1:] or [str(o.value()) for o in parsed if o.key_or_group == "sweep"]
+    named = named or ["variants"] * any(o.key_or_group == VARIANTS for o in parsed)
     return "-".join(named or sorted(o.key_or_group.rpartition(".")[2] for o in parsed if o.is_sweep_override()))
 
 

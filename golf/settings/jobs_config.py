@@ -80,6 +80,9 @@ class SweepConfig:
     max_runs: int | None = later(number(None, at_least=2))  # no round begins that would take the sweep beyond it
     # improvement worth finding in bits per byte; null = what the last round finds with the rules' power
     effect_bpb: float | None = later(number(None, above=0))
+    # question of the rounds; better: is a variant better than the reference? | worse: is it worse, which says that the
+    # reference needs what the variant leaves out | null = worse for leave_one_out, else better
+    asks: str | None = later(one_of(None, "better", "worse"))
 
 
 @dataclass

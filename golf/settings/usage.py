@@ -17,6 +17,7 @@ DRY_RUN = "GOLF_DRY_RUN"  # environment variable by which --dry-run reaches Hydr
 
 FLAGS = {
     "-m, --multirun": "run every combination of the values listed, as in optim.matrix_lr=0.02,0.04",
+    "--variant OVERRIDES": "a variant of a sweep by a bundle of overrides in quotes; the first one is the reference",
     "--dry-run": "print runs, seconds and what has finished before, and run nothing",
     "--json": "print JSON at the end, and everything else as errors are (docs/json.md)",
     "--cfg job": "print the composed configuration and run nothing",
@@ -35,7 +36,7 @@ def usage() -> str:
     """Return the ways to call, the flags, and every group with its options."""
     command = "golf train" if sys.argv[0] == "golf train" else "python golf/train.py"
     lines = [f"{command} [flag …] [group=option …] [group.setting=value …]", ""]
-    lines += [f"  {flag:16} {what}" for flag, what in FLAGS.items()]
+    lines += [f"  {flag:19} {what}" for flag, what in FLAGS.items()]
     lines += [
         "",
         "Groups and their options. tech takes a list; experiment= names a variant and +sweep= a set of runs:",

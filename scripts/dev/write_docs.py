@@ -124,7 +124,8 @@ def techniques_page() -> str:
         head = ["| technique | what it is, settings | source | changes | effect |", "|---" * 5 + "|"]
         rows = [_row(technique_types()[name], effect) for name, effect in effects.items()]
         parts.append("\n".join([f"## {group}", "", *head, *rows, ""]))
-    return _template("techniques").format(tables="\n".join(parts))
+    agree = [agrees for effects in groups.values() for one in effects.values() if (agrees := _agrees(one)) is not None]
+    return _template("techniques").format(tables="\n".join(parts), agree=sum(agree), both=len(agree))
 
 
 def _effects() -> dict[str, dict[str, dict[str, float | str]]]:
@@ -171,9 +172,18 @@ def _shown(field: dataclasses.Field) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value).replace(" ", "")
 
 
+def _agrees(effect: dict[str, float | str]) -> bool | None:
+    """Tell whether the figure here has the published sign; None unless there are both."""
+    here, published = effect.get("here"), effect.get("published_bpb")
+    if not (isinstance(here, float) and isinstance(published, float)):
+        return None
+    return (here < 0) == (published < 0)
+
+
 def _effect(effect: dict[str, float | str]) -> str:
     here, published = effect.get("here"), effect.get("published")
-    parts = [f"here {here:+.3f}".replace("-", "−")] if isinstance(here, float) else []
+    sign = {None: "", True: " (the published sign)", False: " (**not the published sign**)"}[_agrees(effect)]
+    parts = [f"here {here:+.3f}{sign}".replace("-", "−")] if isinstance(here, float) else []
     return "; ".join([*parts, str(published)] if published else parts)
 
 

@@ -62,6 +62,27 @@ def test_a_readme_that_is_of_another_run(tmp_path: Path) -> None:
     ]
 
 
+OWN = "| seed | val_bpb |\n|--|--|\n| 7 | 1.2000 |\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "faults_of_it"),
+    [
+        # Somebody else's scores stand in a column of their own.
+        ("| seed | PR #1797 | val_bpb | Δ |\n|--|--|--|--|\n| 7 | 1.1950 | 1.2000 | +0.005 |\n", 0),
+        ("| seed | baseline_v3 | ebt_v4 | diff |\n|--|--|--|--|\n| 7 | 1.1950 | 1.2000 | +0.005 |\n", 0),
+        # Another configuration, of which no log is here, has a table of its own beside the submission's.
+        (f"{OWN}\n### Fixed alpha\n\n| seed | val_bpb | artifact |\n|--|--|--|\n| 7 | 1.1770 | 15,792,392 |\n", 0),
+        # A wrong score beside a right one is wrong, and so is the only table.
+        ("| seed | val_bpb | sliding |\n|--|--|--|\n| 7 | 1.2000 | 1.1770 |\n", 1),
+        ("| seed | val_bpb |\n|--|--|\n| 7 | 1.1770 |\n", 1),
+    ],
+)
+def test_tables_of_a_readme_may_be_of_others(table: str, faults_of_it: int, tmp_path: Path) -> None:
+    found = faults(imported(tmp_path / "x", {"train.log": log()}, readme=f"# Title\n\n{table}"))
+    assert len(found) == faults_of_it, found
+
+
 def test_a_size_with_the_script_of_the_folder_is_true(tmp_path: Path) -> None:
     """An export with a readable script counts that, and the logs of its runs count the wrapped one."""
     (tmp_path / "x").mkdir()

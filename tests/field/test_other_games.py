@@ -51,3 +51,15 @@ def test_the_log_of_a_kaggle_notebook_is_read_as_it_was_printed(tmp_path: Path) 
     assert {name: figure.value for name, figure in run.figures.items()} == {
         name: figure.value for name, figure in plain.figures.items()
     }
+
+
+def test_the_last_line_of_a_modal_app_is_its_score(tmp_path: Path) -> None:
+    steps = "step:500/500 val_loss:2.3642 val_bpb:1.5002 train_time:45461ms step_avg:90.92ms\n"
+    (run,) = imported(tmp_path, {"modal.log": f"{steps}🏁 BPB: 1.5167\n📦 Size: 14.41 MB\n"}).runs
+    assert run.state == OK and run.bpb == 1.5167
+
+
+def test_a_score_before_test_time_training_is_not_trained(tmp_path: Path) -> None:
+    text = "step:5000/5000 train_loss:2.5\nPre-TTT BPB:  1.5188\nPost-TTT BPB: 1.1070\n"
+    (run,) = imported(tmp_path, {"modal.log": text}).runs
+    assert run.value("ttt_bpb") == 1.1070 and 1.5188 not in [s.val_bpb for s in run.scores if s.kind == "ttt"]

@@ -138,6 +138,8 @@ def _script(folder: str, code: str, python: str, setup: Sequence[str]) -> str:
     """Return shell lines that lead into the code on the machine and call what golf does there; an action follows."""
     root = f"{folder}/code/{code}"
     variables = {"GOLF_RUNS": f"{folder}/runs", "PYTHONPATH": root, "PYTHONSAFEPATH": "1"}
+    # On the volume, so that a recipe is compiled once, and not again after the machine was stopped.
+    variables["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/compiled"
     exports = [f"export {key}={shlex.quote(value)}" for key, value in variables.items()]
     # They may print, and must not eat what is sent.
     lines = ["{", *setup, "} </dev/null >&2 || exit 1"] if setup else []

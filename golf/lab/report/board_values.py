@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from golf.errors import GolfError
-from golf.lab.report.board_curves import MetricsTail
+from golf.files import DAMAGED, read_json
+from golf.lab.report.board_curves import VALIDATION, MetricsTail
 from golf.lab.report.board_run import remarks_of
 from golf.lab.report.board_sweep import run_id
 from golf.lab.report.changes import Flat, settings_that_differ
-from golf.lab.report.rows import RunRow, read_settings, row_of
+from golf.lab.report.rows import RunRow, row_of
 from golf.lab.report.store import find_record, seed_of, standing_row
 from golf.run.folder import RunFolder
+from golf.run.identity import identity_of
 from golf.run.locks import is_held, run_lock_name
 from golf.run.progress import how_far
-from golf.settings.config import Config
+from golf.settings.config import Config, from_dict, training_seconds
 from golf.tables import grouped
 
 Stamp = tuple[int, int] | None  # modification time in nanoseconds and bytes of a file; None if there is no file
@@ -58,6 +60,11 @@ class _Run:
         if noted != self.noted:
             self.remarks, self.noted = remarks_of(folder), noted
 
+    @property
+    def validations(self) -> int:
+        """Return the number of validations that were seen of a run that goes on, of which a remark may speak."""
+        return len(self.tail.points[VALIDATION]) if self.row.is_open else 0
+
     def values(self, locks: Path) -> dict[str, Any]:
         """Return the values of the row and, for a run that has not ended, how far it is. `locks` has the lock files."""
         shown = {key: getattr(self.row, key) for key in SHOWN} | self.remarks
@@ -83,6 +90,7 @@ class RunsRoot:
         self._runs: dict[str, _Run] = {}
         self._records: dict[str, tuple[Stamp, dict[str, Any]]] = {}
         self._settings: dict[str, Flat] = {}  # settings by variant id, which is a hash of them
+        self._budgets: dict[str, tuple[float, int]] = {}  # seconds (0 = no clock) and steps by variant id
         self._differing: tuple[set[str], dict[str, dict[str, str]]] = (set(), {})
 
     def refresh(self) -> None:
@@ -99,6 +107,7 @@ class RunsRoot:
             "root": self.root.name,
             "runs": {id: run.values(self.root / "locks") for id, run in self._runs.items()},
             "settings": self._settings_that_differ(),
+            "budgets": self._budgets,
             # A sweep that never started is not what somebody wants to see first.
             "sweeps": sorted(self._sweeps(), key=lambda s: (bool(s["runs"]), s["created"]), reverse=True),
         }
@@ -124,7 +133,8 @@ class RunsRoot:
 
     def state(self, name: str) -> Any:
         """Return a value that changes whenever a file changes that the table of a sweep is made of."""
-        return stamp(self.sweep_record(name)), hash(tuple((id, run.stamps) for id, run in self._runs.items()))
+        seen = ((id, run.stamps, run.validations) for id, run in self._runs.items())
+        return stamp(self.sweep_record(name)), hash(tuple(seen))
 
     def _known(self, run_id: str) -> _Run:
         # Ids are looked up and never joined to a path, so that no request can name another file.
@@ -137,12 +147,20 @@ class RunsRoot:
     def _settings_that_differ(self) -> dict[str, dict[str, str]]:
         # All seeds of a variant have its settings, so that one of its configurations is read.
         for run in self._runs.values():
-            if run.row.variant not in self._settings and (settings := read_settings(run.folder)):
-                self._settings[run.row.variant] = settings
+            if run.row.variant not in self._settings:
+                self._read_settings(run)
         variants = {run.row.variant for run in self._runs.values()} & self._settings.keys()
         if variants != self._differing[0]:
             self._differing = variants, settings_that_differ({id: self._settings[id] for id in sorted(variants)})
         return self._differing[1]
+
+    def _read_settings(self, run: _Run) -> None:
+        with contextlib.suppress(*DAMAGED):
+            values = read_json(run.folder / "config.json")
+            self._settings[run.row.variant] = identity_of(values)
+            with contextlib.suppress(GolfError):
+                cfg = from_dict(Config, values)
+                self._budgets[run.row.variant] = max(training_seconds(cfg), 0.0), cfg.schedule.iterations
 
     def _sweeps(self) -> Iterator[dict[str, Any]]:
         folders = grouped(((run.row.variant, seed_of(run.folder)), id) for id, run in self._runs.items())

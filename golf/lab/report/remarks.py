@@ -14,10 +14,11 @@ from golf.lab.report.power import about_power, comparison_of, noise_among
 from golf.lab.report.rows import EDITED, IMPORTED, STARVED
 from golf.lab.report.statistics import KNOWN_SIGMA, ONE_SEED, luck_of_the_best
 from golf.lab.report.study import SEEDS_ADDED, Study
+from golf.lab.report.underway import about_underway
 from golf.lab.report.variants import Variant, compared_before
 from golf.words import counted, listed, significant
 
-OF_DIFFERENCES = (about_origins, about_interactions, about_optimum)
+OF_DIFFERENCES = (about_origins, about_interactions, about_optimum, about_underway)
 MOST_NAMES = 4  # machines that a remark names
 MANY = 3  # number of variants that may be equal, from which on a remark says that chance flatters the best
 

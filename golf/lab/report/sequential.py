@@ -51,6 +51,7 @@ class SequentialPlan:
     effect_bpb: float | None = None  # improvement worth finding; null = what the last look finds at the rule's power
     most_runs: int | None = None  # runs after which no further round begins
     moderated: bool = False  # began under sweep.test=moderated, which golf no longer has
+    asks_worse: bool = False  # the question is what is worse than the reference: does it need what others leave out?
 
     @property
     def looks(self) -> int:
@@ -63,8 +64,9 @@ class SequentialPlan:
         if not values:
             return None
         moderated = bool(values.get("moderated") or values.get("prior"))
-        known = {key: values.get(key) for key in ("effect_bpb", "most_runs")}
-        return SequentialPlan(tuple(values["seeds"]), values["reference"], moderated=moderated, **known)
+        effect_bpb, most_runs = values.get("effect_bpb"), values.get("most_runs")
+        asks_worse = bool(values.get("asks_worse"))
+        return SequentialPlan(tuple(values["seeds"]), values["reference"], effect_bpb, most_runs, moderated, asks_worse)
 
     def values(self) -> dict[str, Any]:
         """Return the plan as plain values for a sweep's record."""
@@ -112,7 +114,8 @@ def judge_sequentially(
     """Look at every complete round in turn and return the verdicts at each variant's last look.
 
     A variant is better if the repeated test shows an improvement beyond the rule's margin, and worse if it shows any
-    deterioration. It is futile if it shows that the improvement is smaller than the plan's effect. The errors of
+    deterioration. It is futile if it shows that the improvement is smaller than the plan's effect; where the plan asks
+    what is worse, that the deterioration is. The errors of
     better and of worse stay below `rules.alpha` each, over all looks and all variants: a level is shared out evenly
     and passed on by those that were decided (Maurer and Bretz 2013). Stopping for futility costs power only, so it
     takes one spread for the whole sweep, also where one variant stands out by its own.
@@ -224,20 +227,24 @@ class _Looking:
         if arm.of_sweep and arm.of_sweep.look == look:
             effect = self._effect(arm.of_sweep, now, reference)
             # `p_above` is the p of the hypothesis that the true difference is at most its argument.
-            if arm.of_sweep.p_above(-effect) < self._levels(1 - self.rules.power)[look - 1]:
-                return FUTILE, f"an improvement of {effect:.4f} bpb is unlikely"
+            p = arm.of_sweep.p_below(effect) if self.plan.asks_worse else arm.of_sweep.p_above(-effect)
+            if p < self._levels(1 - self.rules.power)[look - 1]:
+                change = "a deterioration" if self.plan.asks_worse else "an improvement"
+                return FUTILE, f"{change} of {effect:.4f} bpb is unlikely"
         if look == self.plan.looks:
             return (NO_DIFFERENCE, "no looks are left") if arm.comparison else (NO_VERDICT, arm.reason)
         return None
 
     def _effect(self, comparison: SequentialComparison, now: Variant, reference: Variant) -> float:
-        """Return the improvement worth finding in bits per byte."""
+        """Return the improvement worth finding, or the deterioration, in bits per byte."""
         if self.plan.effect_bpb is not None:
             return self.plan.effect_bpb
         # A standard error falls with the root of the seeds: this is the one to expect at the last look.
         last_error = comparison.standard_error * math.sqrt(comparison.look / comparison.looks)
-        quantiles = float(ndtri(1 - self.rules.alpha / max(1, self.left[BETTER])) + ndtri(self.rules.power))
-        return margin_bpb(now, reference, self.rules) + quantiles * last_error
+        side = WORSE if self.plan.asks_worse else BETTER
+        quantiles = float(ndtri(1 - self.rules.alpha / max(1, self.left[side])) + ndtri(self.rules.power))
+        margin = 0.0 if self.plan.asks_worse else margin_bpb(now, reference, self.rules)
+        return margin + quantiles * last_error
 
     def _leave(self, id: str, kind: str, reason: str) -> None:
         arm = self.arms.pop(id)

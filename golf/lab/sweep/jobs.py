@@ -17,6 +17,7 @@ from golf.run.locks import is_locked, run_lock_name
 from golf.settings.config import Config
 
 Key = tuple[str, int]  # variant id and seed
+AS_IT_IS = "the command as it is"  # label of a variant beside bundles on top of it
 MISSING, RUNNING, STOPPED, FINISHED = "missing", "running", "stopped", "finished"
 TAIL_BYTES = 4096  # longest end of metrics.jsonl that is read for its last line
 
@@ -74,8 +75,9 @@ def common_overrides(jobs: Sequence[Job | Refused]) -> set[str]:
 
 
 def label(job: Job | Refused, common: Iterable[str]) -> str:
-    """Return the overrides that set a job apart from the others of its sweep; all of them if nothing does."""
-    return " ".join(o for o in job.overrides if o not in common) or " ".join(job.overrides)
+    """Return the overrides that set a job apart from the others of its sweep; all of them if there are no others."""
+    own = " ".join(o for o in job.overrides if o not in common)
+    return own or (AS_IT_IS if common else " ".join(job.overrides))
 
 
 def progress_of(key: Key) -> str:

@@ -16,6 +16,7 @@ from golf.errors import GolfError
 from golf.files import DAMAGED, read_json, write_json
 from golf.lab.sweep.jobs import Job, Refused
 from golf.run.sweeps import sweep_folder
+from golf.settings.bundles import key_of
 
 REFERENCE_KINDS = ("leave_one_out", "add_one")  # tables compare the others with the first variant
 
@@ -76,7 +77,10 @@ def make_record(
     # A sweep that is continued keeps the time of its first start.
     record = SweepRecord(name, list(command), before.created if before else now)
     # Refused jobs are rows of the table, too: a sweep of two values of which one is refused is still over them.
-    record.swept = [key for key in varied_settings([*jobs, *refused]) if key != "seed"]
+    # Bundles differ in which settings they name: there the configurations tell what differs.
+    keys = [{key_of(override) for override in job.overrides} for job in jobs]
+    swept = varied_settings([*jobs, *refused]) if all(key == keys[0] for key in keys) else []
+    record.swept = [key for key in swept if key != "seed"]
     record.kind = sweep_kind(jobs)
     record.reference = _reference(jobs, record.kind)
     named = ((job, dict(zip(("variant_id", "seed"), job.key, strict=True))) for job in jobs)

@@ -15,7 +15,7 @@ from golf.lab.report.sequential import SequentialPlan, SequentialVerdicts, judge
 from golf.lab.report.study import read_study
 from golf.lab.sweep.batch import run_batch
 from golf.lab.sweep.jobs import Job, Key, Refused, made_by_other_code
-from golf.lab.sweep.record import SweepRecord, read_record
+from golf.lab.sweep.record import SweepRecord, read_record, sweep_kind
 from golf.run.folder import finished_run
 from golf.run.result import Result
 from golf.run.sweeps import Row
@@ -89,7 +89,8 @@ def planned(asked: Sequence[Job | Refused], name: str) -> tuple[dict[str, Job], 
         others = (seed for seed in itertools.count(1) if seed != seeds[0])
         seeds += itertools.islice(others, first.sweep.max_seeds - 1)
     settings = first.sweep
-    plan = SequentialPlan(tuple(seeds), jobs[0].key[0], settings.effect_bpb, settings.max_runs)
+    asks_worse = (settings.asks or ("worse" if sweep_kind(jobs) == "leave_one_out" else "better")) == "worse"
+    plan = SequentialPlan(tuple(seeds), jobs[0].key[0], settings.effect_bpb, settings.max_runs, asks_worse=asks_worse)
     if (before := read_record(name)) is None:
         return variants, plan
     return variants, _kept(before, plan, fresh=first.launch.fresh)
@@ -142,6 +143,9 @@ def _kept(record: SweepRecord, plan: SequentialPlan, *, fresh: bool) -> Sequenti
             f"The sweep {record.name} began under sweep.test=moderated, which golf no longer has: golf report "
             f"{record.name} shows its runs, and other seeds make a sweep of its own."
         )
+    # Sweeps that began before there was a choice asked what is better.
+    if kept != plan and (record.sequential or {}).get("asks_worse") is None:
+        plan = dataclasses.replace(plan, asks_worse=False)
     if kept != plan:
         raise GolfError(
             f"The sweep {record.name} began with {len(kept.seeds)} rounds (seeds {', '.join(map(str, kept.seeds))}), "

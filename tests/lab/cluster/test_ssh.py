@@ -222,6 +222,22 @@ def test_a_run_that_cannot_start_there_says_why(pods: list[Pod], tiny: OwnDatase
     assert "1 failed" in table(runs) and "0123456789abcdef" in table(runs)
 
 
+def test_the_second_run_of_a_recipe_does_not_compile(pods: list[Pod], tiny: OwnDataset, runs: Path) -> None:
+    """What Inductor made stands beside code and runs, where it outlives a stop of the machine and the code."""
+    made: list[set[Path]] = []
+    for seed in (1, 2):
+        done = submit(pods[0], tiny, "launch.compile=blocks", "schedule.warmup_steps=1", f"seed={seed}")
+        assert done.returncode == 0, done.stderr
+        wait_for("result", lambda: len(results(runs)) > len(made), runs)
+        made.append({*(pods[0].home / "golf" / "compiled").rglob("*.so")})
+        pods[0].down()
+        pods[0].up()
+        shutil.rmtree(pods[0].home / "golf" / "code")
+    seconds = [r.warmup_seconds for _, r in sorted(results(runs).items(), key=lambda found: found[0][1])]
+    print(f"{len(made[0])} kernels, {seconds} s of warm-up")
+    assert made[0] and made[1] == made[0]
+
+
 def test_a_full_disk_here_is_said_and_waits_for_room(pods: list[Pod], tiny: OwnDataset, runs: Path) -> None:
     done = submit(pods[0], tiny, "seed=1", *LONG)
     assert done.returncode == 0, done.stderr

@@ -175,6 +175,15 @@ def test_how_far_a_run_is_comes_with_it(runs: Path) -> None:
     assert not next(iter(RunsRoot(runs).overview()["runs"].values()))["is_held"]
 
 
+def test_the_overview_says_what_ends_the_training_of_each_variant(runs: Path) -> None:
+    clock, steps = with_lr(0.02), with_lr(0.03, budget=BudgetConfig(train_seconds=0))
+    write_run(runs, clock, 1.2)
+    write_run(runs, steps, None)
+    (write_run(runs, with_lr(0.04), 1.2) / "config.json").write_text("{")
+    found = RunsRoot(runs).overview()["budgets"]
+    assert found == {variant_id(clock): (600.0, 20_000), variant_id(steps): (0.0, 20_000)}
+
+
 def test_the_page_of_a_run_has_its_settings_log_and_files(runs: Path) -> None:
     cfg = with_lr(0.02, note="from the command", tags=["one", "two"])
     folder = write_run(runs, cfg, 1.22, warnings=["the machine was slow"])
@@ -397,7 +406,7 @@ def test_damaged_files_are_rows_and_sentences(runs: Path) -> None:
 
 
 def test_an_empty_root_and_a_missing_package(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert RunsRoot(runs).overview() == {"root": "runs", "runs": {}, "settings": {}, "sweeps": []}
+    assert RunsRoot(runs).overview() == {"root": "runs", "runs": {}, "settings": {}, "budgets": {}, "sweeps": []}
     monkeypatch.setattr("golf.lab.report.board_server.find_spec", lambda name: None)
     with pytest.raises(GolfError, match="pip install"):
         plotly_file()

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from golf.files import read_json
 from golf.lab.report import board_values
 from golf.lab.report.board_file import single_file
 from golf.lab.report.board_server import Board
 from golf.lab.report.findings import judged
-from golf.lab.report.rows import read_settings
 from golf.lab.report.study import read_study
-from golf.settings.config import Config, RulesConfig
+from golf.settings.config import BudgetConfig, Config, RulesConfig
 from tests.lab.report.runs import train_event, with_lr, write_lr_sweep, write_run, write_sweep
 from tests.lab.report.test_board import SCORES, served
 from tests.lab.report.test_texts import keep, seeds
@@ -118,6 +118,27 @@ def test_a_page_follows_a_run_that_goes_on(runs: Path, tmp_path: Path) -> None:
     assert polls >= 2 and points == 100 + polls - 1 and console == ""
 
 
+@pytest.mark.parametrize(("seconds", "axis"), [(600.0, "share of the budget"), (0.0, "step")])
+def test_curves_are_over_the_share_of_the_budget_where_a_clock_ends_runs(
+    seconds: float, axis: str, runs: Path, tmp_path: Path
+) -> None:
+    """The fast variant's half of the clock is step 8000 and the slow one's step 4000."""
+    for lr, pace in ((0.02, 0.0375), (0.03, 0.075)):
+        folder = write_run(runs, with_lr(lr, budget=BudgetConfig(train_seconds=seconds)), 1.2)
+        events = [{**train_event(i), "train_seconds": pace * 100 * i} for i in range(40 if lr == 0.03 else 80)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    script = """<script>addEventListener('load', () => setTimeout(() => {
+      const ends = document.getElementById('curves').data.map(trace => Math.max(...trace.x));
+      document.body.setAttribute('data-found', JSON.stringify(ends)); }, 800));</script></body>"""
+    page = single_file(judged(read_study([str(runs)]), RulesConfig())).replace("</body>", script)
+    (tmp_path / "page.html").write_text(page)
+    document, console = browse((tmp_path / "page.html").as_uri(), tmp_path, TALL)
+    match = re.search(r'data-found="([^"]*)"', document)
+    assert match and console == "" and f"over {axis}, 2 runs" in document, console
+    ends = sorted(json.loads(match[1]))
+    assert ends == pytest.approx([0.4875, 0.49375] if seconds else [3900, 7900])
+
+
 def test_names_become_text_and_no_script_is_refused(runs: Path, tmp_path: Path) -> None:
     write_hostile_sweep(runs)
     with served(runs) as server:
@@ -185,9 +206,9 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
     write_lr_sweep(runs, {0.001 * i: [1.2 + 0.0001 * i + 0.0005 * seed for seed in range(20)] for i in range(1, 51)})
     read: list[Path] = []
 
-    def counted(folder: Path) -> Any:
-        read.append(folder)
-        return read_settings(folder)
+    def counted(path: Path) -> Any:
+        read.append(path)
+        return read_json(path)
 
     asked: list[Any] = []
 
@@ -196,7 +217,7 @@ def test_a_thousand_runs_are_a_short_page_of_one_configuration_a_variant(
             asked.append(query)
             return super().curves(query)
 
-    monkeypatch.setattr(board_values, "read_settings", counted)
+    monkeypatch.setattr(board_values, "read_json", counted)
     with served(runs, board=SeenBoard(runs, RulesConfig())) as server:
         document, console = browse(server.url, tmp_path, "--virtual-time-budget=2000", "--window-size=1280,900")
     assert console == "" and "Show all 1000 rows" in document and "Runs (1000)" in document

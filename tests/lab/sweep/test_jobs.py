@@ -32,6 +32,7 @@ def test_labels_leave_out_what_all_have() -> None:
     jobs = [Job.of(["model=4l", f"seed={seed}"], Config(seed=seed)) for seed in (1, 2)]
     assert [label(j, common_overrides(jobs)) for j in jobs] == ["seed=1", "seed=2"]
     assert label(jobs[0], common_overrides(jobs[:1])) == "model=4l seed=1"
+    assert label(jobs[0], {"model=4l", "seed=1"}) == "the command as it is"
 
 
 def attempt(cfg: Config, state: str | None) -> Path:

@@ -96,6 +96,24 @@ def test_a_plan_cannot_change_after_a_look(runs: Path) -> None:
     assert sweep_name("lr", asked) == sweep_name("lr", [*asked, "sweep.max_seeds=7"])
 
 
+def test_rounds_of_what_is_left_out_ask_whether_it_is_needed(runs: Path) -> None:
+    asked = [
+        Job.of([f"drop={drop}"], replace(with_lr(rate), drop=drop, sweep=SweepConfig(until="decided", max_seeds=4)))
+        for rate, drop in ((0.04, []), (0.03, ["xsa"]))
+    ]
+    assert planned(asked, "drops")[1].asks_worse and not planned(jobs(0.04, 0.02), "rates")[1].asks_worse
+    assert planned(jobs(0.04, 0.02, asks="worse"), "rates")[1].asks_worse
+    record_rounds(runs, jobs(0.04, 0.02, max_seeds=4), {0.04: [1.1], 0.02: [1.1]})
+    with pytest.raises(GolfError, match="A plan cannot change"):
+        planned(jobs(0.04, 0.02, max_seeds=4, asks="worse"), NAME)
+    # A sweep that began before the question could be asked goes on with its own.
+    path = runs / "sweeps" / NAME / "sweep.json"
+    record = json.loads(path.read_text())
+    del record["sequential"]["asks_worse"]
+    path.write_text(json.dumps(record))
+    assert not planned(jobs(0.04, 0.02, max_seeds=4, asks="worse"), NAME)[1].asks_worse
+
+
 def test_a_sweep_of_the_removed_test_is_shown_and_not_continued(runs: Path) -> None:
     record_rounds(runs, jobs(0.04, 0.02, max_seeds=4), {0.04: [1.1, 1.101], 0.02: [1.1, 1.102]})
     path = runs / "sweeps" / NAME / "sweep.json"

@@ -161,7 +161,7 @@ function drawChosen(ids) {
   for (const id of ids) {
     const run = overview.runs[id], key = choice.band ? run.variant : id;
     if (!groups.has(key)) groups.set(key, { name: nameOf(run), variant: run.variant, runs: [] });
-    groups.get(key).runs.push({ ...curves[id], bytes_per_token: run.bytes_per_token, seed: `seed ${run.seed}` });
+    groups.get(key).runs.push({ ...curves[id], bytes_per_token: run.bytes_per_token, budget: overview.budgets?.[run.variant], seed: `seed ${run.seed}` });
   }
   return drawCurves([...groups.values()], choice);
 }
@@ -216,7 +216,9 @@ function readAddress() {
     else if (key === "smooth") choice.smooth = Number(kept.get("smooth")) || 0;
     else choice[key] = kept.get(key) || "";
   }
-  if (!(choice.x in AXIS_TITLES)) choice.x = "step";
+  // Under a clock slower variants are further in their warm-down at the same step, and look better than they are.
+  const hasClock = Object.values(overview.budgets || {}).some(([seconds]) => seconds > 0);
+  if (!(choice.x in AXIS_TITLES)) choice.x = hasClock ? "share" : "step";
   if (!(choice.y in AXIS_TITLES) && !isReading(choice.y)) choice.y = "train_loss";
   choice.selected = new Set(kept.getAll("run"));
   if (!kept.has("sweep") && overview.sweeps.some(sweep => sweep.runs.length || saved)) choice.sweep = overview.sweeps[0].name;

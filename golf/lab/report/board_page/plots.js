@@ -11,7 +11,7 @@ const MARKERS = ["circle", "square", "cross", "x", "pentagon", "star", "hexagram
 const places = new Map();  // variant id → its place in the order of colours
 let styledSweep = "";
 const AXIS_TITLES = {
-  step: "step", tokens: "tokens", bytes: "bytes of text", train_seconds: "training seconds",
+  share: "share of the budget", step: "step", tokens: "tokens", bytes: "bytes of text", train_seconds: "training seconds",
   train_loss: "training loss (nats per token)", val_loss: "validation loss (nats per token)",
   val_bpb: "validation score (bits per byte)", lr_multiplier: "learning-rate multiplier",
   tokens_per_second: "tokens per second",
@@ -206,7 +206,7 @@ function drawCurves(groups, choice) {
   const x = AXIS_TITLES[choice.x], y = AXIS_TITLES[choice.y] || plotText(choice.y);
   draw("curves", traces, {
     revision: [choice.x, choice.y, choice.logX, choice.logY].join(),
-    x: { title: { text: x }, type: choice.logX ? "log" : "linear", exponentformat: "SI" },
+    x: { title: { text: x }, type: choice.logX ? "log" : "linear", exponentformat: "SI", ...(choice.x === "share" ? { tickformat: ".0%" } : {}) },
     y: { title: { text: y }, type: choice.logY ? "log" : "linear", ...rangeWithoutStart(traces, choice) },
   }, `${y[0].toUpperCase()}${y.slice(1)} over ${x}, ${counted(drawn, "run")}.${groups.some(group => group.runs.length > 1) && choice.band ? " A line with a band is the mean over seeds; the band goes from the lowest to the highest." : ""}${choice.smooth > 0 ? ` Smoothed by ${choice.smooth}.` : ""}`);
   return drawn;
@@ -223,11 +223,18 @@ function rangeWithoutStart(traces, choice) {
 function curveOf(run, choice) {
   const event = FIELDS.validation.indexOf(choice.y) > 2 ? "validation" : "train";
   const xAt = FIELDS[event].indexOf(choice.x === "bytes" ? "tokens" : choice.x), yAt = FIELDS[event].indexOf(choice.y);
-  const factor = choice.x === "bytes" ? run.bytes_per_token : 1;
+  const factor = choice.x === "bytes" ? run.bytes_per_token : choice.x === "share" && !run.budget ? 0 : 1;
+  const xOf = choice.x === "share" ? p => shareOf(p, run.budget) : p => p[xAt];
   const valueOf = isReading(choice.y) ? p => readingsOf(p)[choice.y] : p => p[yAt];
-  const points = factor ? run.points[event].filter(p => hasValue(p[xAt]) && hasValue(valueOf(p))) : [];
-  const kept = points.filter(p => (!choice.logX || p[xAt] > 0) && (!choice.logY || valueOf(p) > 0));
-  return { x: kept.map(p => p[xAt] * factor), y: smoothed(kept.map(valueOf), choice.smooth), steps: kept.map(p => p[0]) };
+  const points = factor ? run.points[event].filter(p => hasValue(xOf(p)) && hasValue(valueOf(p))) : [];
+  const kept = points.filter(p => (!choice.logX || xOf(p) > 0) && (!choice.logY || valueOf(p) > 0));
+  return { x: kept.map(p => xOf(p) * factor), y: smoothed(kept.map(valueOf), choice.smooth), steps: kept.map(p => p[0]) };
+}
+
+/** Return the share of the training that is done at a point: steps and clock both limit it, and the nearer one ends it. */
+function shareOf([step, , seconds], [budgetSeconds, iterations]) {
+  if (budgetSeconds && !hasValue(seconds)) return null;
+  return Math.min(1, Math.max(step / Math.max(iterations, 1), budgetSeconds ? seconds / budgetSeconds : 0));
 }
 
 /** Tell whether a value to draw is a number that a technique logs of itself, `technique/number`. */
