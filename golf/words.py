@@ -18,8 +18,10 @@ from typing import Any
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as `1 log` or `3,000 logs`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """Return a number with its noun, such as `1 log`, `3,000 logs` or `2 tries`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("try") else f"{number:,} {noun}s"
 
 
 def duration(seconds: float) -> str:

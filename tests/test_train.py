@@ -32,6 +32,21 @@ from tests.support import (
     tiny_overrides,
 )
 
+APART_RANKS = ["launch.nproc=2", "optim.muon=parallel", "rules.failed_check=stop"]
+APART = """
+import os
+from dataclasses import dataclass
+from golf.training.techniques.base import CHANGES_INIT, Technique, technique
+
+@technique("apart")
+@dataclass
+class Apart(Technique):
+    effect = CHANGES_INIT
+
+    def edit_model(self, model, cfg):
+        model.tok_emb.weight.data.add_(1 + int(os.environ.get("RANK", "0")))
+"""
+
 
 def test_help_names_every_group_and_needs_no_torch() -> None:
     code = "import sys; from golf.settings.usage import usage; print(usage()); "
@@ -118,6 +133,23 @@ def test_two_ranks_train_as_one_does_on_the_shared_data(runs: Path, tmp_path: Pa
         assert golf_main(*overrides, f"launch.nproc={nproc}").returncode == 0
     one, two = (losses(p) for p in sorted(runs.glob("*/seed*")))
     assert len(one) == 24 and np.max(np.abs(one - two)) < 1e-3
+
+
+@pytest.mark.slow
+def test_ranks_that_start_from_other_weights_train_nothing(
+    tiny: OwnDataset, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DDP copies the first rank's weights, parallel Muon does not; no loss shows that ranks are apart."""
+    folder = tmp_path / "mine" / "apart"
+    folder.mkdir(parents=True)
+    (folder / "apart.py").write_text(APART)
+    (folder / "apart.yaml").write_text("# @package tech.apart\n# A fault.\ndefaults: [apart_schema, _self_]\n")
+    monkeypatch.setenv("GOLF_IDEAS", str(folder.parent))
+    done = golf_main(*tiny_overrides(tiny), "tech=[apart]", *APART_RANKS)
+    assert done.returncode != 0
+    result = read_result(only_run(runs) / "result.json")
+    assert result.state == "void" and result.steps == 0
+    assert "1 of" in result.reason and "such as tok_emb.weight: draw them alike on every rank" in result.reason
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from golf.words import as_override
+from golf.words import as_override, counted
 from tests.support import ROOT
 
 NOUNS = "runs|seeds|jobs|sweeps|variants|logs|results|files|folders|faults|cores|layers|GPUs|ranks|lines|keys|steps"
@@ -27,6 +27,7 @@ TWO_OR_MORE = {
     "lab/plan/probe.py": "steps ranks",
     "lab/report/board_server.py": "runs",
     "lab/report/comparison.py": "runs seeds",
+    "lab/report/expectation.py": "steps seeds variants",
     "lab/report/origin.py": "steps",
     "lab/report/power.py": "seeds",
     "lab/report/remarks.py": "variants",
@@ -38,10 +39,15 @@ TWO_OR_MORE = {
     "submission/record_folder.py": "seeds",
     "submission/rehearsal.py": "lines",
     "submission/runs.py": "variants",
-    "training/loop/warmup.py": "steps",
+    "training/loop/proving.py": "steps",
     "training/memory.py": "ranks",
     "training/ranks.py": "ranks",
 }
+
+
+def test_a_noun_follows_its_number() -> None:
+    assert [counted(n, "try") for n in (0, 1, 2000)] == ["0 tries", "1 try", "2,000 tries"]
+    assert [counted(n, "key") for n in (1, 3)] == ["1 key", "3 keys"]
 
 
 def test_numbers_before_nouns_are_counted() -> None:

@@ -101,7 +101,7 @@ def _listed(campaign: Campaign) -> dict[str, Any]:
 def _sentences(told: dict[str, Any]) -> Iterable[str]:
     """Return the lines of an answer for people."""
     if "tries" in told:
-        yield f"{told['campaign']}: {counted(len(told['tries']), 'try').replace('trys', 'tries')}"
+        yield f"{told['campaign']}: {counted(len(told['tries']), 'try')}"
         for one in told["tries"]:
             yield f"  {one['decision']:9} {' '.join(one['overrides'])}: {_measured(one)}"
         yield f"incumbent: {' '.join(told['incumbent']) or 'the default run'}"

@@ -84,7 +84,7 @@ def keeps_table(table: LoopTable, sigma: float | None = None) -> Table:
         rows.append({**row, **stands, FOR_PROGRAMS: {name: WORDS.get(text) for name, text in stands.items()}})
     gains = [gain for _, gain in found if gain is not None]
     title = f"{table.file}: {counted(len(table.tries), 'try')}, {len(found)} kept that lower the best"
-    return Table(_COLUMNS, rows, title.replace("trys", "tries"), _notes(table, noise, gains, (alone, with_all)))
+    return Table(_COLUMNS, rows, title, _notes(table, noise, gains, (alone, with_all)))
 
 
 def some_stand(table: Table) -> int:

@@ -72,6 +72,8 @@ def pretend_h100() -> None:
     # It would run attention on the device, and so would the folding of constants.
     replace(fuse_attention, _sfdp_init=lambda *_: None)
     config.joint_graph_constant_folding = False
+    # It would take times of products on the device, to tell whether odd sizes are padded.
+    config.shape_padding = False
     config.force_disable_caches = True
     config.compile_threads = 1
     # Otherwise machine code would be loaded as soon as it is made. Torch 2.11 has the other name.

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from golf.errors import GolfError
+from golf.training.loop.proving import unequal_weights
 from golf.training.ranks import Ranks, join_ranks
 from tests.support import ROOT, on_ranks
 
@@ -30,6 +31,23 @@ def test_tensors_of_several_dtypes_and_sentences(tmp_path: Path) -> None:
         )
         assert sentences == ["from 1"]
     assert Ranks().gather(["alone"]) == ["alone"]
+
+
+def start_of(rank: int, world_size: int, seeds: list[int]) -> list[str]:
+    model = torch.nn.ModuleDict({"same": torch.nn.Linear(3, 2), "drawn": torch.nn.Linear(3, 2).bfloat16()})
+    for name, seed in zip(model, (0, seeds[rank]), strict=True):
+        for param in model[name].parameters():
+            torch.nn.init.normal_(param, generator=torch.Generator().manual_seed(seed))
+    model.register_parameter("empty", torch.nn.Parameter(torch.zeros(0, 3)))
+    return unequal_weights(model, Ranks(rank, world_size))
+
+
+def test_weights_that_ranks_have_drawn_apart_are_named(tmp_path: Path) -> None:
+    first, second = on_ranks(2, tmp_path, start_of, [1, 2])
+    start = "2 of 5 weights differ between ranks before the first step, such as drawn."
+    assert len(first) == 1 and first[0].startswith(start) and second == first
+    (tmp_path / "equal").mkdir()
+    assert on_ranks(2, tmp_path / "equal", start_of, [7, 7]) == [[], []]
 
 
 @pytest.mark.parametrize(("started", "expected"), [(2, 1), (2, 8), (None, 2)])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from golf.errors import GolfError
 from golf.run.progress import Progress
@@ -22,12 +22,14 @@ from golf.training.loop.schedule import muon_momentum
 from golf.training.loop.state import TrainState
 from golf.training.loop.steps import TrainStep
 from golf.training.loop.warmup import restored, run_steps, synthetic_batch
+from golf.training.ranks import Ranks
 from golf.training.services import NOT_PROVED, Services
 from golf.words import listed
 
 # Zero-initialised projections let gradients through to what is behind them one step later each.
 STEPS_TO_MOVE = 5
 TOKENS_TO_MOVE = 64
+WHOLE_NUMBERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a number → dtype
 UNPROVEN = "the proofs were switched off by GOLF_PROOFS=off"
 
 
@@ -57,6 +59,7 @@ def warm_up_and_prove(
     own = [t.name for t in techniques(cfg) if t.name in state.hooks.averagers and t.group_optimizers(cfg)]
     sets = [t.name for t in techniques(cfg) if "at_switch" in vars(type(t))]
     failures += [f"the optimizers of {one} undo what {two} sets at a switch" for one in own for two in sets]
+    failures += unequal_weights(state.model, state.ranks)
     # The proofs are dealt out to the ranks, so each knows only its own failures.
     failures = list(dict.fromkeys(state.ranks.gather(failures)))
     result.warmup_seconds = time.perf_counter() - start
@@ -76,6 +79,25 @@ def prove_trained(cfg: Config, state: TrainState, dataset: Dataset, log: RunLog,
     failures = list(dict.fromkeys(state.ranks.gather(failures)))
     log.proved_trained(time.perf_counter() - start, failures)
     return failures
+
+
+def unequal_weights(model: nn.Module, ranks: Ranks) -> list[str]:
+    """Return a sentence if weights differ between ranks, which no step would bring together."""
+    if ranks.world_size == 1:
+        return []
+    weights = {name: param.detach() for name, param in model.named_parameters()}
+    # Sums of the bits as whole numbers are exact, so equal weights have equal sums on any machine.
+    sums = [w.view(WHOLE_NUMBERS[w.element_size()]).sum() for w in weights.values()]
+    own = [f"{name}={total}" for name, total in zip(weights, torch.stack(sums).tolist(), strict=True)]
+    known = ranks.gather(own)
+    others = [known[start : start + len(own)] for start in range(0, len(known), len(own))]
+    differing = [name for name, *texts in zip(weights, *others, strict=True) if len(set(texts)) > 1]
+    if not differing:
+        return []
+    number = f"{len(differing)} of {len(weights)} weights"
+    return [
+        f"{number} differ between ranks before the first step, such as {differing[0]}: draw them alike on every rank"
+    ]
 
 
 def are_proved() -> bool:
