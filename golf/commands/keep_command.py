@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> int:
     overrides = [override for word in args.overrides for override in bundle(word)]
     if overrides and args.confirm:
         raise GolfError("--confirm tries nothing: leave the overrides out, or leave --confirm out.")
+    if args.decided and not overrides:
+        raise GolfError("--decided tries a candidate: give its overrides, such as optim.beta2=0.99.")
     if not (args.decided or args.confirm) and (args.rounds, args.effect) != (None, None):
         raise GolfError("--rounds and --effect are of sweeps in rounds: add --decided or --confirm.")
     if args.rounds is not None and not 2 <= args.rounds <= MOST_ROUNDS:

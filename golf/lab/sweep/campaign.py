@@ -26,6 +26,7 @@ FIRST_OF_CONFIRMATIONS = 1_000_001  # far beyond those of any search
 NOT_OF_A_CANDIDATE = re.compile(
     r"[+~]*(seed|name|note|ideas|launch|rules|track|sweep|cluster|eval|data\.val\w*|hydra)\b"
 )
+SEVERAL = re.compile(r"=[^\[({'\"]*,")  # a comma outside brackets and quotes
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,13 @@ def check_base(overrides: Sequence[str]) -> None:
 def check_candidate(overrides: Sequence[str]) -> None:
     """Raise `GolfError` for an override that changes no model: a seed, or how a run is measured or carried out."""
     for override in overrides:
+        if SEVERAL.search(override):
+            raise GolfError(f"{override} lists several values: a candidate is one, so try them one after the other.")
         if override.startswith("~"):
             raise GolfError(f"{override} takes something out of a preset: write drop=[{override.rpartition('.')[2]}].")
         if match := NOT_OF_A_CANDIDATE.match(override):
             raise GolfError(
-                f"{override} is no part of a candidate: {match[1]} decides how runs are made or measured. "
+                f"{override} is no part of a candidate: {match[1]} decides how runs are made or measured; "
                 "a campaign has the same for all, in its --base."
             )
 

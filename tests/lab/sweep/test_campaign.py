@@ -92,7 +92,7 @@ def test_what_makes_or_measures_runs_is_no_candidate(override: str, why: str) ->
         check_candidate(["optim.beta2=0.99", override])
     with pytest.raises(GolfError, match=r"write drop=\[xsa\]"):
         check_candidate(["~tech.xsa"])
-    check_candidate(["optim.beta2=0.99", "data.train_batch_tokens=1024", "tech=[smear]"])
+    check_candidate(["optim.beta2=0.99", "data.train_batch_tokens=1024", "tech=[smear,xsa]"])
     for wrong in ("seed=3", "sweep.until=decided", "hydra/sweeper=optuna", "launch.fresh=true"):
         with pytest.raises(GolfError, match="cannot be in the start"):
             check_base([wrong])
