@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from golf.bits import nats_per_token
 from golf.lab.report.comparison import are_pairs
-from golf.lab.report.findings import Findings
+from golf.lab.report.findings import Findings, variant_name
 from golf.lab.report.machines import MACHINE, SEED, Fit
 from golf.lab.report.statistics import (
     MOST_SD,
@@ -25,9 +25,10 @@ from golf.lab.report.statistics import (
 from golf.lab.report.variants import Variant
 from golf.lab.report.verdicts import SAME_TOKENIZER, margin_bpb
 from golf.tables import grouped
-from golf.words import significant
+from golf.words import listed, significant
 
 Row = tuple[Variant, Comparison]
+MUCH_WIDER = 1.5  # factor on what a table finds beyond which a row is named
 
 
 def about_power(findings: Findings) -> Iterable[str]:
@@ -44,21 +45,33 @@ def about_power(findings: Findings) -> Iterable[str]:
         # A published mean of few runs adds its noise to that of the runs here.
         noise = findings.published.factor(sd, count) * sd if findings.published else sd
         smallest = _smallest(findings, noise, count, trained, one_sample=isinstance(findings.reference, float))
-        yield _sentence("Seeds scatter", sd, df, f"at {count} seeds each", smallest, findings)
-    fits = [(v, c) for v, c in rows if isinstance(c, Fit)]
-    for test, alike in grouped((c.test, (v, c)) for v, c in fits).items():
-        # A fit knows its standard error: the power is that of its t, whatever the seeds on each machine.
-        smallest, fit = max(((_of_fit(findings, v, c), c) for v, c in alike), key=lambda found: found[0])
-        counts = [len(v.scores(findings.score)) for v, _ in alike]
-        where = "as the runs lie on them" if MACHINE in test else f"at {min(counts)} seeds each"
-        where += ", in the widest row" if len(alike) > 1 else ""
-        yield _sentence(_noise_of(test), fit.sd, fit.sd_df, where, smallest, findings)
+        # Beside rows that are judged by the noise of the whole sweep, these are judged by their own.
+        whose = (
+            f"Seeds of {listed([variant_name(findings, v) for v in trained])}" if len(trained) < len(rows) else "Seeds"
+        )
+        yield _sentence(f"{whose} scatter", sd, df, f"at {count} seeds each", smallest, findings)
+    yield from _about_fits(findings, [(v, c) for v, c in rows if isinstance(c, Fit)])
     if pairs := [(v, c) for v, c in rows if c.test == PAIRED]:
         # The noise of a paired test is that of the differences, which lacks the noise between trainings.
         sd, df = _sd_of_pairs([c for _, c in pairs])
         count = round(min(c.df for _, c in pairs)) + 1
         smallest = _smallest(findings, sd, count, [v for v, _ in pairs], one_sample=True)
         yield _sentence("Differences within pairs scatter", sd, df, f"at {count} pairs", smallest, findings)
+
+
+def _about_fits(findings: Findings, fits: Sequence[tuple[Variant, Fit]]) -> Iterator[str]:
+    """Say what fits of a whole sweep would have found: the row in the middle, and those for which it takes more."""
+    for test, alike in grouped((c.test, (v, c)) for v, c in fits).items():
+        # A fit knows its standard error: the power is that of its t, whatever the seeds on each machine.
+        found = sorted(((_of_fit(findings, v, c), c.sd, c.sd_df, variant_name(findings, v)) for v, c in alike))
+        counts = [len(v.scores(findings.score)) for v, _ in alike]
+        where = "as the runs lie on them" if MACHINE in test else f"at {min(counts)} seeds each"
+        smallest, sd, df, _ = found[len(found) // 2]
+        said = _sentence(_noise_of(test), sd, df, where, smallest, findings)
+        if wider := [(least, name) for least, _, _, name in found if least > MUCH_WIDER * smallest]:
+            takes = f"{significant(wider[-1][0])} bpb" if math.isfinite(wider[-1][0]) else "more seeds"
+            said += f" For {listed([name for _, name in wider])} it takes {takes}: more scatter or fewer runs."
+        yield said
 
 
 def _noise_of(test: str) -> str:

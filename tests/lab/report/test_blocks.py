@@ -155,6 +155,18 @@ def test_a_table_says_what_seeds_share_and_finds_what_welch_does_not() -> None:
     assert "Beside what a seed's runs share seeds scatter by 0.00" in text and "(least squares by seed test" in text
 
 
+def test_a_wild_row_is_named_beside_what_the_others_find() -> None:
+    """One sentence once gave the noise of the sweep together with the difference that its wildest row takes."""
+    variants = [*drawn(4, 4, shared=0.0), variant("wild", [1.2 + 8 * SD * z for z in (1, -1, 0.5, -0.5)])]
+    (said,) = [s for s in remarks_on(judged(Study("lr", tuple(variants), variants[0]), HOUSE)) if "Seeds scatter" in s]
+    typical, wild = (
+        float(part.split(" bpb")[0]) for part in (said.split("improvement of ")[1], said.split("takes ")[1])
+    )
+    assert "For wild it takes" in said and typical < 5 * SD < wild
+    calm = judged(Study("lr", tuple(variants[:4]), variants[0]), HOUSE)
+    assert not any("it takes" in s for s in remarks_on(calm))
+
+
 def test_a_sweep_in_rounds_with_shared_seeds_stops_early() -> None:
     setting = Setting("r = 0.8", 6, 2.0, effect_sd=2.0, shared_r=0.8)
     done = simulate(setting, HOUSE, 60, np.random.default_rng(3))
