@@ -315,6 +315,8 @@ def test_negative_results_are_listed_in_the_sweep_and_in_the_document() -> None:
 def test_a_handful_of_commands_runs(tiny: OwnDataset, runs: Path, tmp_path: Path) -> None:
     assert golf_main(*tiny_overrides(tiny)).returncode == 0
     folder = str(only_run(runs))
+    table = tmp_path / "results.tsv"
+    table.write_text("commit\tval_bpb\tstatus\na1\t1.3\tkeep\nb2\t1.2\tkeep\n")
     # Commands that together have every option of a subcommand; the others compose or parse above.
     chosen: dict[tuple[str, frozenset[str]], list[str]] = {}
     for command in (command for page in PAGES if page != HISTORY for command in commands(page)):
@@ -328,6 +330,7 @@ def test_a_handful_of_commands_runs(tiny: OwnDataset, runs: Path, tmp_path: Path
         if any(other == subcommand and options < more for other, more in chosen):
             continue
         words = [re.sub(r"^(RUN|lower_lr|loo09|multirun|num_layers_seed-\w+)\b", folder, word) for word in words]
+        words = [str(table) if word == table.name else word for word in words]
         if (done := golf_command(*words[1:])).returncode:
             wrong.append(f"{shlex.join(words)}: {done.stderr}")
     assert not wrong, "\n".join(wrong)
