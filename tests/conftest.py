@@ -15,7 +15,7 @@ import torch
 import yaml
 from hydra.core.config_store import ConfigStore
 
-from golf.idea_folders import VARIABLE
+from golf.idea_folders import FOLDER, OWN, VARIABLE
 from golf.lab.corpora.own_text import OwnDataset, Recipe, make_dataset
 from golf.registry import TECHNIQUE_TYPES, technique_types
 from golf.settings import composition
@@ -78,6 +78,16 @@ def registry() -> Iterator[None]:
     yield
     TECHNIQUE_TYPES.clear()
     TECHNIQUE_TYPES.update(before)
+
+
+@pytest.fixture(autouse=True)
+def no_technique_is_left() -> Iterator[None]:
+    """Fail a test that registers a technique and keeps it: later tests of its process would see that."""
+    yield
+    own = {path.name for path in FOLDER.iterdir()} | {path.stem for path in OWN.glob("*.py")}
+    for name in sorted(set(TECHNIQUE_TYPES) - own):
+        del TECHNIQUE_TYPES[name]
+        pytest.fail(f"the technique {name} is left: ask for the fixture `forgotten` or `registry`")
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_two_ranks_train_as_one_does_on_the_shared_data(runs: Path, tmp_path: Pa
 
 @pytest.mark.slow
 def test_ranks_that_start_from_other_weights_train_nothing(
-    tiny: OwnDataset, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: OwnDataset, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: None
 ) -> None:
     """DDP copies the first rank's weights, parallel Muon does not; no loss shows that ranks are apart."""
     folder = tmp_path / "mine" / "apart"
