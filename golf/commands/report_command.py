@@ -59,6 +59,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _is_loop_table(what: str) -> bool:
+    # As `golf.field.loop_table.is_table`, which may not be here: other reports do without golf/field.
     path = Path(what)
     return path.suffix.lower() in (".tsv", ".csv") and path.is_file()
 

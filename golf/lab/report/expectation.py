@@ -39,7 +39,7 @@ WORDS = {VALIDATION: "validation", TRAIN: "training loss"}
 
 @dataclass(frozen=True)
 class Reference:
-    """What a run is compared with: a public record, or finished seeds of one's own."""
+    """Reference that a run is compared with: a public record, or finished seeds of one's own."""
 
     name: str
     cfg: Config

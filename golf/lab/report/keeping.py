@@ -15,6 +15,7 @@ from golf.lab.report.verdicts import BETTER, WORSE, Verdict
 KEEP, DISCARD, UNDECIDED = "keep", "discard", "undecided"  # decisions on a candidate
 STANDS, FALLS, REPLACED = "stands", "falls", "replaced"  # what a confirmation says of a keep, besides UNDECIDED
 LOWER, NOT_LOWER = "lower at one seed", "not lower at one seed"  # reasons of a greedy decision
+INERT = "the same score to the last digit, so it changes nothing here"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ def decide(findings: Findings, candidate: str) -> Decision:
         kinds = {BETTER: KEEP, WORSE: DISCARD, FUTILE: DISCARD}
         return _of(findings, verdict, kinds.get(verdict.kind, UNDECIDED))
     difference = (variant.mean(findings.score) or 0.0) - (incumbent.mean(findings.score) or 0.0)
+    if difference == 0:
+        return Decision(DISCARD, INERT, difference)
     return Decision(*((KEEP, LOWER) if difference < 0 else (DISCARD, NOT_LOWER)), difference)
 
 

@@ -223,7 +223,7 @@ def test_a_run_that_cannot_start_there_says_why(pods: list[Pod], tiny: OwnDatase
 
 
 def test_the_second_run_of_a_recipe_does_not_compile(pods: list[Pod], tiny: OwnDataset, runs: Path) -> None:
-    """What Inductor made stands beside code and runs, where it outlives a stop of the machine and the code."""
+    """Kernels of Inductor stand beside code and runs, where they outlive a stop of the machine and the code."""
     made: list[set[Path]] = []
     for seed in (1, 2):
         done = submit(pods[0], tiny, "launch.compile=blocks", "schedule.warmup_steps=1", f"seed={seed}")

@@ -49,6 +49,11 @@ def test_one_seed_keeps_what_is_lower(incumbent: float, candidate: float) -> Non
     assert done.difference_bpb == candidate - incumbent
 
 
+def test_a_candidate_that_is_inert_here_is_discarded_with_that_reason() -> None:
+    done = decide(found(variant("i", [1.1]), variant("c", [1.1]), rounds=False), "c")
+    assert (done.decision, done.difference_bpb) == (DISCARD, 0.0) and "changes nothing here" in done.reason
+
+
 def test_runs_that_do_not_count_or_compare_are_no_keeps() -> None:
     lower = variant("c", [1.0])
     void = replace(lower, rows=(replace(lower.rows[0], state="void", reason="token 3 changes the output at 2"),))
@@ -80,7 +85,7 @@ def test_a_keep_stands_if_the_chain_is_worse_without_it() -> None:
 
 
 def test_the_question_turned_is_the_question_of_the_other_side() -> None:
-    """Whether b is worse than a is asked and decided as whether a, turned over, is better."""
+    """Ask whether b is worse than a: it is decided as the question whether a, turned over, is better."""
     for gain in (0.0, 1.0, 8.0):
         one, other = 1.1 + NOISE[0], 1.1 - gain * SD + NOISE[1]
         better = found(variant("a", list(one)), variant("b", list(other))).verdicts["b"]
