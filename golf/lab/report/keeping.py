@@ -15,6 +15,7 @@ from golf.lab.report.verdicts import BETTER, WORSE, Verdict
 KEEP, DISCARD, UNDECIDED = "keep", "discard", "undecided"  # decisions on a candidate
 STANDS, FALLS, REPLACED = "stands", "falls", "replaced"  # what a confirmation says of a keep, besides UNDECIDED
 LOWER, NOT_LOWER = "lower at one seed", "not lower at one seed"  # reasons of a greedy decision
+MUCH_FASTER = 1.1  # factor on the steps beyond which the pace is named, the candidate's or the machine's
 INERT = "the same score to the last digit, so it changes nothing here"
 
 
@@ -51,7 +52,14 @@ def decide(findings: Findings, candidate: str) -> Decision:
     difference = (variant.mean(findings.score) or 0.0) - (incumbent.mean(findings.score) or 0.0)
     if difference == 0:
         return Decision(DISCARD, INERT, difference)
-    return Decision(*((KEEP, LOWER) if difference < 0 else (DISCARD, NOT_LOWER)), difference)
+    decision, reason = (KEEP, LOWER) if difference < 0 else (DISCARD, NOT_LOWER)
+    return Decision(decision, f"{reason}{_other_steps(variant, incumbent)}", difference)
+
+
+def _other_steps(one: Variant, other: Variant) -> str:
+    """Return how many steps two runs took under a clock, if that alone may make the difference; else nothing."""
+    steps = [variant.counted[0].steps or 0 for variant in (one, other)]
+    return f", by {steps[0]:,} steps against {steps[1]:,}" if max(steps) > MUCH_FASTER * min(steps) else ""
 
 
 def standing(findings: Findings, without: str) -> Decision:

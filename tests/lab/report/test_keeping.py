@@ -54,6 +54,13 @@ def test_a_candidate_that_is_inert_here_is_discarded_with_that_reason() -> None:
     assert (done.decision, done.difference_bpb) == (DISCARD, 0.0) and "changes nothing here" in done.reason
 
 
+def test_runs_of_very_different_lengths_are_named() -> None:
+    """A machine with other work on it once gave the incumbent 323 steps and the candidate 475."""
+    sides = [variant(name, [bpb]) for name, bpb in (("i", 2.05), ("c", 1.99))]
+    short, long = (replace(v, rows=(replace(v.rows[0], steps=n),)) for v, n in zip(sides, (323, 475), strict=True))
+    assert decide(found(short, long, rounds=False), "c").reason == "lower at one seed, by 475 steps against 323"
+
+
 def test_runs_that_do_not_count_or_compare_are_no_keeps() -> None:
     lower = variant("c", [1.0])
     void = replace(lower, rows=(replace(lower.rows[0], state="void", reason="token 3 changes the output at 2"),))
