@@ -11,6 +11,7 @@ from golf.lab.report.findings import Findings
 from golf.lab.report.sequential import FUTILE
 from golf.lab.report.variants import Variant
 from golf.lab.report.verdicts import BETTER, WORSE, Verdict
+from golf.words import counted
 
 KEEP, DISCARD, UNDECIDED = "keep", "discard", "undecided"  # decisions on a candidate
 STANDS, FALLS, REPLACED = "stands", "falls", "replaced"  # what a confirmation says of a keep, besides UNDECIDED
@@ -59,7 +60,7 @@ def decide(findings: Findings, candidate: str) -> Decision:
 def _other_steps(one: Variant, other: Variant) -> str:
     """Return how many steps two runs took under a clock, if that alone may make the difference; else nothing."""
     steps = [variant.counted[0].steps or 0 for variant in (one, other)]
-    return f", by {steps[0]:,} steps against {steps[1]:,}" if max(steps) > MUCH_FASTER * min(steps) else ""
+    return f", by {counted(steps[0], 'step')} against {steps[1]:,}" if max(steps) > MUCH_FASTER * min(steps) else ""
 
 
 def standing(findings: Findings, without: str) -> Decision:
