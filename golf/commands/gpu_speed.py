@@ -16,7 +16,7 @@ from golf.commands.gpu_steps import UNTIMED_STEPS, stepping, timed_step
 from golf.lab.plan.flops import challenge_tokens
 from golf.lab.plan.gpu_scoring import LORA_FLOPS, Rates, document_lengths, slower_scores, ttt_only_seconds
 from golf.settings.composition import compose
-from golf.settings.config import Config
+from golf.settings.config import Config, ttt_recipe
 from golf.training.data.dataset import Dataset
 from golf.training.data.documents import BOS_ID
 from golf.training.loop.main import set_up_torch
@@ -61,7 +61,7 @@ def low_rank_speed(order: Order) -> Answer:
         start = time.perf_counter()
         scorer.test_time_trained(weights)
         seconds = time.perf_counter() - start
-    planned = LORA_FLOPS / slower_scores(cfg.model.attention) / 1e12
+    planned = LORA_FLOPS / slower_scores(cfg.model.attention, ttt_recipe(cfg).seq_len) / 1e12
     rate = operations / seconds / 1e12
     return True, (
         f"{rate:.1f} TFLOP/s with model.attention={cfg.model.attention}, where the plan assumes {planned:.0f}: "
