@@ -19,7 +19,7 @@ from golf.lab.cluster.submit import read_submitted
 from golf.lab.report.rows import UNREADABLE
 from golf.lab.report.store import find_record as find_any_record
 from golf.lab.report.store import sweep_names
-from golf.lab.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
+from golf.lab.sweep.jobs import KILLED, RUNNING, Key, last_metric, progress_of
 from golf.lab.sweep.record import SweepRecord, read_record
 from golf.run.folder import NOT_SCORED, find_run, finished_run, runs_root
 from golf.run.locks import is_locked
@@ -35,7 +35,7 @@ class RunStatus:
 
     label: str
     seed: int
-    state: str  # state of the result, or running, waiting, stopped, unreadable, failed, lost, not started, unknown
+    state: str  # state of the result, or running, waiting, killed, unreadable, failed, lost, not started, unknown
     detail: str = ""  # score, progress or reason
     job: str = ""  # id of the job of Slurm or of a rented machine
     variant_id: str = ""
@@ -92,14 +92,14 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
         return RUNNING, _how_far(key)
     if state and state.is_open:
         return WAITING, state.name.lower() + (f", {state.reason}" if state.reason not in ("", "None") else "")
-    if progress == STOPPED and (reason := _reason(key)):
+    if progress == KILLED and (reason := _reason(key)):
         return reason
     if job and isinstance(slurm, str):
         said = last_words(job, logs)
         return UNKNOWN, f"{slurm}; its log ends with {said}" if said else slurm
     if job:
         return ending(job, state, logs)
-    return (STOPPED, _how_far(key)) if progress == STOPPED else (NOT_STARTED, "")
+    return (KILLED, _how_far(key)) if progress == KILLED else (NOT_STARTED, "")
 
 
 def _reason(key: Key) -> tuple[str, str] | None:

@@ -304,6 +304,27 @@ def test_every_run_counts_once_however_often_lines_drop_and_processes_die(
     assert_bits_of_runs_here(runs, tiny, tmp_path, *settings)
 
 
+def test_one_run_is_stopped_on_its_machine(pods: list[Pod], tiny: OwnDataset, runs: Path) -> None:
+    assert submit(pods[0], tiny, "seed=1,2,3", *LONG).returncode == 0
+    wait_for("checkpoint", lambda: list(runs.glob("*/seed1/checkpoint/latest.json")), runs)
+    folder = next(runs.glob("*/seed1"))
+    done = golf_command("stop", str(folder))
+    assert done.returncode == 0 and f"{folder}: stopped" in done.stdout, done.stderr
+    # The batch goes on there, so the state is taken back there, too.
+    assert golf_command("stop", "--undo", str(folder)).returncode == 0
+    assert golf_command("follow", sweep(runs)).returncode == 2, "the follower is at work"
+    assert golf_command("stop", str(folder)).returncode == 0
+    wait_until_home(runs)
+    assert "2 ok, 1 stopped" in table(runs) and "by golf stop" in table(runs)
+    shown = submit(pods[1], tiny, "seed=1,2,3", *LONG)
+    assert "0 to submit, 3 finished" in shown.stdout and f"golf stop --undo {folder} lets them" in shown.stdout
+    assert golf_command("stop", "--undo", str(folder)).returncode == 0
+    # Where it was stopped, its files still say so.
+    assert "1 to submit" in submit(pods[0], tiny, "seed=1,2,3", *LONG).stdout
+    wait_until_home(runs)
+    assert "3 ok" in table(runs) and metrics(folder, "resumed")[0]["step"] > 0
+
+
 def test_two_followers_do_not_disturb_each_other(pods: list[Pod], tiny: OwnDataset, runs: Path) -> None:
     assert submit(pods[0], tiny, "seed=1,2", *LONG).returncode == 0
     done = golf_command("follow", sweep(runs))
