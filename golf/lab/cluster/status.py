@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.files import DAMAGED, read_json
+from golf.files import DAMAGED, read_json, read_object
 from golf.lab.cluster.batch import follower_lock
 from golf.lab.cluster.ending import LOST as LOST
 from golf.lab.cluster.ending import ending, last_words
@@ -89,7 +89,7 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
     # A lock may be invisible from here, where the file system does not carry locks between machines: a job that Slurm
     # runs and that has made its folder is running, too.
     if progress == RUNNING or (state and state.is_open and state.name != PENDING and find_run(*key)):
-        return RUNNING, _how_far(key)
+        return RUNNING, "; ".join(filter(None, (_how_far(key), _expected(key))))
     if state and state.is_open:
         return WAITING, state.name.lower() + (f", {state.reason}" if state.reason not in ("", "None") else "")
     if progress == KILLED and (reason := _reason(key)):
@@ -126,6 +126,16 @@ def _how_far(key: Key) -> str:
         return "starting"
     loss = f", loss {last['train_loss']:.4f}" if last.get("train_loss") else ""
     return f"step {last['step']}, {last.get('train_seconds', 0):.0f} s{loss}"
+
+
+def _expected(key: Key) -> str:
+    """Return how far a run is from what it should be, if its setting `expect` names that."""
+    if not (folder := find_run(*key)) or not read_object(folder.config).get("expect"):
+        return ""
+    # It composes, which few sweeps need here.
+    from golf.lab.report.expectation import about_expected
+
+    return about_expected(folder.path)
 
 
 def is_at_work(name: str, lines: Sequence[RunStatus]) -> bool:

@@ -183,3 +183,8 @@ def seed_of(folder: Path) -> int | None:
     """Return the seed in a run folder's name; None for another name."""
     digits = folder.name.removeprefix("seed").partition(".")[0]
     return int(digits) if digits.isdigit() else None
+
+
+def run_id(folder: Path) -> str:
+    """Return the name of a run folder on the board, `<name>-<variant id>/seed<k>`."""
+    return f"{folder.parent.name}/{folder.name}"
