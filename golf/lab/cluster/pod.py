@@ -45,12 +45,12 @@ LATE = ("config.json", "trained.json", "final_model.safetensors", "result.json")
 def main() -> int:
     """Do what the command line and the request say, and print the answer."""
     action = sys.argv[1]
-    # All checkpoints are open while they are sent, two files for a run of one rank. Many shells admit 1,024.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     if action == "run":
         return run(Path(sys.argv[2]))
     request = json.loads(sys.stdin.buffer.readline())
     if action == "send":
+        # All checkpoints are open while they are sent, two files for a run of one rank. Many shells admit 1,024.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
         send(request)
     else:
         actions: dict[str, Callable[[Any], Any]] = {
@@ -192,7 +192,10 @@ def _has_failed(batch: Path, folder: RunFolder | None) -> bool:
     """Tell whether the batch has made a result that asks for another attempt."""
     if folder is None or not (state := state_of(folder)) or state in FINAL:
         return False
-    return folder.result.stat().st_mtime >= batch.stat().st_mtime
+    # The lock is as old as the batch's process by the clock of this machine; the batch has the time of another.
+    with contextlib.suppress(FileNotFoundError):
+        return folder.result.stat().st_mtime >= _lock(batch).stat().st_mtime
+    return False
 
 
 def _of_run(folder: RunFolder) -> list[Path]:

@@ -26,9 +26,11 @@ from golf.lab.cluster.bring import _run_done
 from golf.lab.cluster.ending import ending
 from golf.lab.cluster.line import _failure, read_answer
 from golf.lab.cluster.parcel import pack, stamps, unpack
-from golf.lab.cluster.pod import send
+from golf.lab.cluster.pod import _states, send
 from golf.lab.cluster.rented import _data_to_send, _so_far
-from golf.run.folder import runs_root
+from golf.run.folder import RunFolder, runs_root
+from golf.run.locks import lock_file
+from golf.run.sweeps import sweep_folder
 from golf.settings.jobs_config import ClusterConfig
 from tests.support import ROOT
 
@@ -199,6 +201,24 @@ def test_two_sweeps_in_rounds_that_end_at_once_stop_their_machine_once(runs: Pat
     followers = [subprocess.Popen([*command, sweep, at], cwd=ROOT) for sweep in ("s", "t")]
     assert [follower.wait(60) for follower in followers] == [0, 0]
     assert stopped.read_text() == "pod1\n"
+
+
+def test_a_crash_is_seen_on_a_machine_whose_clock_is_behind(runs: Path) -> None:
+    asked, folder = sweep_folder("s") / "ssh/b.jobs.json", RunFolder(runs / "4l-abc/seed1")
+    write_json(asked, {})
+    # The batch has the time of the machine that sent it.
+    os.utime(asked, (time.time() + 3600,) * 2)
+    before = RunFolder(runs / "4l-abc/seed2")
+    for one in (folder, before):
+        write_json(one.config, {})
+    write_json(before.result, {"state": "crashed", "variant_id": "abc", "seed": 2})
+    os.utime(before.result, (time.time() - 60,) * 2)
+    lock = lock_file(asked.with_suffix(".lock"))
+    assert lock
+    with lock:
+        write_json(folder.result, {"state": "crashed", "variant_id": "abc", "seed": 1})
+        states = _states(asked, [("abc", 1), ("abc", 2)], is_alive=True)
+    assert states["0"][0] == "ENDED" and states["1"][0] == "PENDING", "an earlier crash is tried again"
 
 
 def test_hundreds_of_checkpoints_come_home(runs: Path, tmp_path: Path) -> None:
