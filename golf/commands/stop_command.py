@@ -1,7 +1,7 @@
-"""End runs on purpose, wherever they are at work, with the state `stopped`.
+"""End runs on purpose: here, in a job, or on a rented machine.
 
-The other runs of a sweep go on, and a sweep that is repeated leaves a stopped run alone. In verdicts it is a lost run:
-its score is in no mean, and an improvement has to hold with it as the worst.
+Their state is `stopped`. The other runs of a sweep go on, and a sweep that is repeated leaves a stopped run alone. In
+verdicts it is a lost run: its score is in no mean, and an improvement has to hold with it as the worst.
 
     golf stop multirun/9l-1234abcd/seed2
     golf stop multirun/9l-1234abcd/seed2 --undo     # the same command goes on with it then
