@@ -50,10 +50,11 @@ def stop_run(key: Key) -> tuple[Path, str]:
 
 def resume_run(key: Key) -> int:
     """Let the same command go on with a run that was stopped. Return how many of its attempts were."""
-    # Else the follower would bring the state home again.
-    if machine := _machine_of(key):
-        machine.line.ask(f"{machine.script} let_go_on", request({"keys": [key]}))
-    return let_go_on(attempts(*key))
+    there, machine = 0, _machine_of(key)
+    if machine:
+        # Else the follower would bring the state home again.
+        there = machine.line.ask(f"{machine.script} let_go_on", request({"keys": [key]}))
+    return max(there, let_go_on(attempts(*key)))
 
 
 def _stop_in_job(key: Key, folder: RunFolder) -> str:
