@@ -64,7 +64,8 @@ def test_every_other_field_counts() -> None:
     neutral = ("launch", "rules", "sweep", "cluster", "track")
     launch = {f"{g}.{f.name}" for g in neutral for f in dataclasses.fields(getattr(Config(), g))}
     labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name"}
-    assert free == {"seed", "name", "note", "tags", "drop", "scale.small_tensor", "scale.rate_ratio"} | launch | labels
+    factors = {"scale.small_tensor", "scale.rate_ratio", "scale.warmdown_ratio"}
+    assert free == {"seed", "name", "note", "tags", "drop"} | launch | labels | factors
 
 
 def test_identity_is_flat_and_sorted() -> None:

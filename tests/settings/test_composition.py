@@ -132,7 +132,7 @@ def test_laptop_scale_shrinks_an_experiment_in_proportion(machine: None) -> None
     assert base.model.num_layers == wd.model.num_layers == 9
     assert base.budget.artifact_bytes == 1_000_000 and base.budget.train_seconds == 120
     assert wd.model.mlp_hidden == round(992 / 512 * wd.model.model_dim)
-    assert wd.schedule.warmdown_iters == 3 * base.schedule.warmdown_iters
+    assert (wd.schedule.warmdown_iters, base.schedule.warmdown_iters) == (108, round(36 * base.scale.warmdown_ratio))
     assert (wd.optim.matrix_lr, wd.quant.embed.format) == (0.06, "fp16")
     assert base.optim.matrix_lr == pytest.approx(0.04 * base.scale.rate_ratio)
 

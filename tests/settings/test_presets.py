@@ -116,13 +116,16 @@ FEW = ("naive_baseline", "fp16_embed_wd3600", "gold6_11l")
 @pytest.mark.parametrize(
     "path", [p if p.stem in FEW else pytest.param(p, marks=pytest.mark.slow) for p in EXPERIMENTS], ids=lambda p: p.stem
 )
-def test_a_scale_shrinks_the_rates_that_a_preset_takes_from_the_baseline(path: Path) -> None:
+def test_a_scale_tunes_rates_and_warmdown_that_a_preset_takes_from_the_baseline(path: Path) -> None:
     name = path.relative_to(ROOT / "conf/experiment").with_suffix("")
     record, laptop = (compose([f"experiment={name}", f"scale={scale}", *FLOAT32]) for scale in ("record", "laptop"))
     for key in ("matrix_lr", "scalar_lr", "tied_embed_lr"):
         before, now = getattr(record.optim, key), getattr(laptop.optim, key)
         is_baselines = before == getattr(OptimConfig, key)
         assert now == (pytest.approx(before * laptop.scale.rate_ratio) if is_baselines else before), key
+    warmdown, shrunk = record.schedule.warmdown_iters, max(1, round(record.schedule.warmdown_iters * 0.03))
+    expected = {0: 0, 1200: round(36 * laptop.scale.warmdown_ratio)}.get(warmdown, shrunk)
+    assert laptop.schedule.warmdown_iters == expected
     assert record.scale.rate_ratio == 1 and laptop.scale.rate_ratio < 1
     said = [sentence for cfg in (record, laptop) for sentence in warnings(cfg) if "matrix_lr" in sentence]
     # At laptop scale 0.06 was worse than 0.04.
