@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> int:
     from golf.lab.plan.solve import Limits, solve
     from golf.run.folder import runs_root
     from golf.settings.composition import compose
+    from golf.settings.consistency import warnings
     from golf.settings.hardware import assumed
     from golf.settings.overruled import replaced_by_scale
 
@@ -63,7 +64,7 @@ def main(arguments: list[str]) -> int:
         step_time = _probed(cfg) if args.on == HERE else None
         plan = make_plan(cfg, history, machine=machine, usd_per_hour=args.usd_per_hour, step_time=step_time)
         _show(cfg, plan, args.json)
-        for remark in replaced_by_scale(overrides, cfg):
+        for remark in [*(f"note: {sentence}" for sentence in warnings(cfg)), *replaced_by_scale(overrides, cfg)]:
             print(remark, file=sys.stderr if args.json else sys.stdout)
     if solved and not args.json:
         print(f"solved     {solved[0]}")

@@ -15,8 +15,8 @@ from typing import Any
 from golf.settings.config import Config, to_dict
 
 NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "track", "sweep", "drop")
-# Of these, small_tensor only sets quant.small_numel.
-NOT_IDENTITY_FIELDS = ("seed", "name", "note", "expect", "tag", "tags", "small_tensor")
+# Of these, small_tensor, rate_ratio and warmdown_ratio only set other settings: small_numel, rates and warmdown_iters.
+NOT_IDENTITY_FIELDS = ("seed", "name", "note", "expect", "tag", "tags", "small_tensor", "rate_ratio", "warmdown_ratio")
 ADDED_LATER = (".scale_floor",)  # null means the behaviour before the setting existed, so ids stay the same
 
 

@@ -81,6 +81,8 @@ def _register() -> None:
     OmegaConf.register_new_resolver("default_choice", hardware.default_choice, replace=True)
     OmegaConf.register_new_resolver("steps", _scaled_steps, replace=True)
     OmegaConf.register_new_resolver("seconds", _scaled_seconds, replace=True)
+    OmegaConf.register_new_resolver("rate", _scaled_rate, replace=True)
+    OmegaConf.register_new_resolver("warmdown", _scaled_warmdown, replace=True)
     OmegaConf.register_new_resolver("width", _scaled_width, replace=True)
     OmegaConf.register_new_resolver("head_channels", _scaled_head_channels, replace=True)
     OmegaConf.register_new_resolver("decay", _scaled_decay, replace=True)
@@ -135,7 +137,7 @@ def without_ideas(overrides: Sequence[str]) -> list[str]:
     return [o for o in overrides if not re.match(r"\+*ideas=", o)]
 
 
-def _scaled_steps(record_steps: int, *, _root_: DictConfig) -> int:
+def _scaled_steps(record_steps: float, *, _root_: DictConfig) -> int:
     """Resolve `${steps:1200}`: steps of a record run, in proportion to the steps expected at this scale."""
     return max(1, round(record_steps * _root_.scale.step_ratio))
 
@@ -143,6 +145,17 @@ def _scaled_steps(record_steps: int, *, _root_: DictConfig) -> int:
 def _scaled_seconds(record_seconds: float, *, _root_: DictConfig) -> float:
     """Resolve `${seconds:13}`: seconds of a record run, in proportion to the clock of this scale."""
     return float(record_seconds * _root_.scale.seconds_ratio)
+
+
+def _scaled_warmdown(record_steps: int, *, _root_: DictConfig) -> int:
+    """Resolve `${warmdown:1200}`: steps of the baseline's warm-down, by the factor that this scale is tuned to."""
+    return _scaled_steps(record_steps * _root_.scale.warmdown_ratio, _root_=_root_)
+
+
+def _scaled_rate(record_rate: float, *, _root_: DictConfig) -> float:
+    """Resolve `${rate:0.04}`: a learning rate of the public baseline, by the factor that this scale is tuned to."""
+    # Rounded, so that 0.05 at a factor of 0.7 is 0.035 in the configuration and its id.
+    return round(record_rate * _root_.scale.rate_ratio, 12)
 
 
 def _scaled_width(record_width: int, *, _root_: DictConfig) -> int:

@@ -204,6 +204,10 @@ class ScaleConfig:
     step_ratio: float = number(1.0, above=0)
     # seconds of the clock / 600 of the record run; factor of `${seconds:N}` in YAML
     seconds_ratio: float = later(number(1.0, above=0))
+    # learning rates / those of the public baseline; factor of `${rate:N}` in YAML
+    rate_ratio: float = later(number(1.0, above=0))
+    # share of the run in the public baseline's warm-down / that of the record run; factor of `${warmdown:N}` in YAML
+    warmdown_ratio: float = later(number(1.0, above=0))
     small_tensor: int = 65_536  # quant.small_numel of the presets that set none of their own, in elements
 
 

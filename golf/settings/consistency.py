@@ -17,6 +17,8 @@ from golf.registry import CHANGES_ORDER, CHANGES_SCORE
 from golf.settings.config import (
     Config,
     ModelConfig,
+    OptimConfig,
+    changes_steps,
     eval_seq_len,
     from_dict,
     has_stages,
@@ -48,6 +50,7 @@ SENTENCES: dict[str, str] = table_of(__file__)
 CODEC_LEVELS = {"zlib": (0, 9), "zstd": (1, 22), "lzma": (0, 9), "brotli": (0, 11)}
 POLAR_EXPRESS_STEPS = 5  # triples of coefficients in training/optim/muon.py
 MANY_STEPS = 10_000  # a run without a clock is named from so many on
+FAR_RATE = 2  # a learning rate is named from this factor beside the scale's on
 MAX_VOCAB_SIZE = 65_536  # tokens are stored as uint16
 
 
@@ -322,6 +325,11 @@ def warnings(cfg: Config) -> list[str]:
         sentences.append(SENTENCES["note.no_clock"].format(cfg=cfg))
     if uses_trellis(cfg.quant) and cfg.quant.codec != "context":
         sentences.append(SENTENCES["note.trellis"].format(cfg=cfg))
+    own = round(OptimConfig.matrix_lr * cfg.scale.rate_ratio, 12)
+    # A technique may have steps of another size, and the record's presets were each tuned.
+    is_tuned = cfg.scale.rate_ratio != 1 and not changes_steps(cfg)
+    if is_tuned and not own / FAR_RATE <= cfg.optim.matrix_lr <= own * FAR_RATE:
+        sentences.append(SENTENCES["note.rate"].format(cfg=cfg, own=own))
     return sentences + [SENTENCES["note.unread"].format(key=key) for key in _unread_settings(cfg)]
 
 

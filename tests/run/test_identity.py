@@ -26,8 +26,8 @@ from tests.support import compose
         (["note=hello"], ["name=other"]),
         (["model=9l"], ["model=11l", "model.num_layers=9", "model.mlp_mult=2"]),
         (
-            ["experiment=lower_lr"],
-            ["model=9l", "optim.matrix_lr=0.02", "optim.scalar_lr=0.02", "optim.tied_embed_lr=0.03"],
+            ["experiment=lower_lr", "scale=record"],
+            ["scale=record", "model=9l", "optim.matrix_lr=0.02", "optim.scalar_lr=0.02", "optim.tied_embed_lr=0.03"],
         ),
     ],
 )
@@ -63,8 +63,9 @@ def test_every_other_field_counts() -> None:
             free.add(path)
     neutral = ("launch", "rules", "sweep", "cluster", "track")
     launch = {f"{g}.{f.name}" for g in neutral for f in dataclasses.fields(getattr(Config(), g))}
-    labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name", "scale.small_tensor"}
-    assert free == {"seed", "name", "note", "expect", "tags", "drop"} | launch | labels
+    labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name"}
+    factors = {"scale.small_tensor", "scale.rate_ratio", "scale.warmdown_ratio"}
+    assert free == {"seed", "name", "note", "expect", "tags", "drop"} | launch | labels | factors
 
 
 def test_identity_is_flat_and_sorted() -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import golf
+from golf.commands.cli import main
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings import composition, hardware
@@ -91,6 +92,17 @@ def test_long_runs_without_a_clock_and_a_trellis_for_another_codec_are_named() -
     assert warnings(compose(["scale=laptop", "quant=trellis"])) == []
 
 
+@pytest.mark.parametrize("far", ["0.1", "0.004"])
+def test_a_rate_far_from_that_of_the_scale_is_named(far: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (sentence,) = warnings(compose(["scale=laptop", f"optim.matrix_lr={far}"]))
+    assert sentence.startswith(f"optim.matrix_lr={far} is more than a factor of two from ")
+    assert main(["plan", "scale=laptop", "model=4l", f"optim.matrix_lr={far}"]) == 0
+    assert f"note: {sentence}" in capsys.readouterr().out
+    # The rate of another rule of steps, of a tuned scale as it is, or at a scale that was not tuned.
+    assert warnings(compose(["scale=laptop", "tech=[adamuon]", f"optim.matrix_lr={far}"])) == []
+    assert warnings(compose(["scale=laptop"])) == warnings(compose(["scale=record", f"optim.matrix_lr={far}"])) == []
+
+
 def test_what_is_said_is_never_changed(machine: None) -> None:
     cfg = compose(
         ["launch.device=cuda", "model.compute_dtype=bf16", "launch.compile=blocks", "scale=record", "model=11l"]
@@ -120,12 +132,14 @@ def test_laptop_scale_shrinks_an_experiment_in_proportion(machine: None) -> None
     assert base.model.num_layers == wd.model.num_layers == 9
     assert base.budget.artifact_bytes == 1_000_000 and base.budget.train_seconds == 120
     assert wd.model.mlp_hidden == round(992 / 512 * wd.model.model_dim)
-    assert wd.schedule.warmdown_iters == 3 * base.schedule.warmdown_iters
+    assert (wd.schedule.warmdown_iters, base.schedule.warmdown_iters) == (108, round(36 * base.scale.warmdown_ratio))
     assert (wd.optim.matrix_lr, wd.quant.embed.format) == (0.06, "fp16")
+    assert base.optim.matrix_lr == pytest.approx(0.04 * base.scale.rate_ratio)
 
 
 def test_a_number_on_the_command_line_is_not_scaled(machine: None) -> None:
-    assert compose(["scale=laptop", "schedule.warmdown_iters=77"]).schedule.warmdown_iters == 77
+    cfg = compose(["scale=laptop", "schedule.warmdown_iters=77", "optim.matrix_lr=0.02"])
+    assert (cfg.schedule.warmdown_iters, cfg.optim.matrix_lr) == (77, 0.02)
 
 
 def test_a_run_without_a_clock_has_none_at_any_scale(machine: None) -> None:

@@ -11,7 +11,8 @@ from golf.lab.corpora.own_text import OwnDataset
 from golf.launch.launcher import train_and_score
 from golf.run.identity import flat
 from golf.run.result import OK
-from golf.settings.config import Config, to_dict, training_seconds
+from golf.settings.config import Config, OptimConfig, to_dict, training_seconds
+from golf.settings.consistency import warnings
 from golf.training.model.build import build_model
 from tests.support import ROOT, compose, tiny_overrides
 
@@ -106,6 +107,29 @@ def test_a_preset_decides_on_small_tensors_and_the_scale_only_where_it_does_not(
     assert small == {"int8": 3136, "int8_all": 0} and compose(["scale=record"]).quant.small_numel == 65_536
     assert compose(["quant=int6_int8_packed", "scale=laptop"]).quant.small_numel == 0
     assert compose(["quant=int6_mixed", "scale=laptop", "quant.small_numel=7"]).quant.small_numel == 7
+
+
+EXPERIMENTS = sorted((ROOT / "conf/experiment").rglob("*.yaml"))
+FEW = ("naive_baseline", "fp16_embed_wd3600", "gold6_11l")
+
+
+@pytest.mark.parametrize(
+    "path", [p if p.stem in FEW else pytest.param(p, marks=pytest.mark.slow) for p in EXPERIMENTS], ids=lambda p: p.stem
+)
+def test_a_scale_tunes_rates_and_warmdown_that_a_preset_takes_from_the_baseline(path: Path) -> None:
+    name = path.relative_to(ROOT / "conf/experiment").with_suffix("")
+    record, laptop = (compose([f"experiment={name}", f"scale={scale}", *FLOAT32]) for scale in ("record", "laptop"))
+    for key in ("matrix_lr", "scalar_lr", "tied_embed_lr"):
+        before, now = getattr(record.optim, key), getattr(laptop.optim, key)
+        is_baselines = before == getattr(OptimConfig, key)
+        assert now == (pytest.approx(before * laptop.scale.rate_ratio) if is_baselines else before), key
+    warmdown, shrunk = record.schedule.warmdown_iters, max(1, round(record.schedule.warmdown_iters * 0.03))
+    expected = {0: 0, 1200: round(36 * laptop.scale.warmdown_ratio)}.get(warmdown, shrunk)
+    assert laptop.schedule.warmdown_iters == expected
+    assert record.scale.rate_ratio == 1 and laptop.scale.rate_ratio < 1
+    said = [sentence for cfg in (record, laptop) for sentence in warnings(cfg) if "matrix_lr" in sentence]
+    # At laptop scale 0.06 was worse than 0.04.
+    assert len(said) == (record.optim.matrix_lr == 0.06)
 
 
 @pytest.mark.parametrize(("scale", "cards", "times"), [("one_card", 1, 8), ("two_cards", 2, 4), ("four_cards", 4, 2)])

@@ -77,7 +77,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environments:
 @pytest.mark.slow
 def test_a_changed_script_is_refused(tiny_cfg: Config, environment: Environments, tmp_path: Path) -> None:
     bundle = Bundle(tiny_cfg)
-    changed = bundle.readable.replace("matrix_lr: float = 0.04", "matrix_lr: float = 0.05")
+    changed = bundle.readable.replace(f"matrix_lr: float = {tiny_cfg.optim.matrix_lr}", "matrix_lr: float = 0.05")
     assert changed != bundle.readable
     with pytest.raises(GolfError, match="is not the framework"):
         rehearse(tiny_cfg, changed.encode(), environment(requirements(bundle)), tmp_path, steps=4)
