@@ -30,7 +30,7 @@ from golf.lab.report.variants import Variant
 from golf.run.folder import runs_root
 from golf.settings.quoting import typed
 from golf.tables import grouped
-from golf.words import as_override, counted
+from golf.words import as_override
 
 LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
 MOST_KEYS_IN_A_LABEL = 3
@@ -53,6 +53,8 @@ class Study:
     about_chosen: tuple[str, ...] = ()  # sentences on variants that earlier sweeps chose, for tables with verdicts
     plan: SequentialPlan | None = None  # None for a sweep of a fixed size
     stopped: tuple[str, ...] = ()  # names of sweeps in rounds whose runs are here: they ended when they were decided
+    root: Path | None = None  # folder of all runs, with their sweeps; None for a study that was read from none
+    row_of: RowOf = row_of  # by which its runs were read
 
     @property
     def labelled(self) -> bool:
@@ -85,7 +87,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
     for target in targets:
         if record := find_record(target, root):
             records.append(record)
-            _ask_for_record(asked, record, root_of(target, root))
+            _ask_for_record(asked, record, index_runs(root_of(target, root)))
             refused += [_refused(number, entry, record) for number, entry in enumerate(record.get("refused", []))]
         elif rows := find_imported(target, root):
             imported += rows
@@ -110,27 +112,29 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
         command=typed(first.get("command", [])),
         notes=tuple(_about_peeking(asked, records, others, of_folders=len(records) < len(targets))),
         plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
+        root=root,
+        row_of=row_of,
     )
     labelled = _labelled(study, reference or (study.plan.reference if study.plan else None) or first.get("reference"))
     # A record tells when its runs were chosen; folders are chosen now.
     created = min(str(r.get("created", "")) for r in records) if len(records) == len(targets) else None
     earlier = [r for r in others if created is None or str(r.get("created", "")) < created]
-    found = _with_earlier(labelled, records, earlier, root, row_of)
-    return replace(found, about_chosen=(*found.about_chosen, *_about_season(found, records, others)))
+    return _with_earlier(labelled, records, earlier, root, row_of)
 
 
-def _about_season(study: Study, own: Sequence[Record], others: Sequence[Record]) -> Iterable[str]:
-    """Say how many variants were compared with these runs of the reference, if other sweeps did so, too."""
-    if study.reference is None:
-        return
-    id, seeds = study.reference.id, {row.seed for row in study.reference.counted}
-    alike = [r for r in others if first_variant(r) == id and seeds & seeds_asked(r).get(id, set())]
-    tried = {v for record in (*own, *alike) for v in seeds_asked(record)} | {v.id for v in study.variants}
-    if alike:
-        yield (
-            f"These runs of the reference were compared with {counted(len(tried) - 1, 'variant')} in "
-            f"{counted(len(alike) + 1, 'sweep')}: golf ledger says which of them are better over all."
-        )
+def study_of_record(record: Record, index: Mapping[str, list[Path]], row_of: RowOf) -> Study:
+    """Return a sweep's study without labels, and without what other sweeps say about it."""
+    asked: dict[str, _Asked] = {}
+    _ask_for_record(asked, record, index)
+    variants = tuple(_variant(id, item, (), row_of) for id, item in asked.items())
+    reference = next((v for v in variants if v.id == reference_of_record(record)), None)
+    return Study(str(record["name"]), variants, reference, plan=SequentialPlan.of(record.get("sequential")))
+
+
+def reference_of_record(record: Record) -> str:
+    """Return the id of the variant that a sweep's table compares the others with; empty for none."""
+    plan = SequentialPlan.of(record.get("sequential"))
+    return plan.reference if plan else first_variant(record)
 
 
 def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record], root: Path, row_of: RowOf) -> Study:
@@ -161,8 +165,7 @@ def _refused(number: int, entry: Mapping[str, Any], record: Mapping[str, Any]) -
     return refused_variant(number, " ".join(kept) or " ".join(entry["overrides"]), entry["error"])
 
 
-def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:
-    index = index_runs(root)
+def _ask_for_record(asked: dict[str, _Asked], record: Record, index: Mapping[str, list[Path]]) -> None:
     for run in record["runs"]:
         variant_id, seed = run["variant_id"], run["seed"]
         item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
