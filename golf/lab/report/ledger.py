@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from golf.errors import GolfError
@@ -57,10 +58,7 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
         reference = findings.reference
         if isinstance(reference, Variant) and reference.id not in seasons:
             seasons[reference.id] = season(reference.id, runs_root(), rules, **options)
-        for row, variant in zip(_rows(findings), _finished(findings), strict=True):
-            known = seasons[reference.id] if isinstance(reference, Variant) else {}
-            place = known.get(try_of(variant))
-            rows.append({**row, "season": str(place) if place else None})
+        rows += _rows(findings, seasons[reference.id] if isinstance(reference, Variant) else {})
     if any(len(places) > 1 for places in seasons.values()):
         notes.append(
             "Over the season: all that was compared with one reference, oldest sweep first; of what is called better "
@@ -71,21 +69,22 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
     return Table(columns, rows, f"{counted(len(rows), 'result')} by rules={rules.name}", notes)
 
 
-def _rows(findings: Findings) -> list[dict[str, Any]]:
-    name = findings.reference_name if findings.reference is not None else None
-    return [_row(findings, variant, name) for variant in _finished(findings)]
+def _rows(findings: Findings, places: Mapping[Try, Place]) -> list[dict[str, Any]]:
+    return [_row(findings, variant, places.get(try_of(variant))) for variant in _finished(findings)]
 
 
 def _finished(findings: Findings) -> list[Variant]:
     return [v for v in findings.study.variants if any(not row.is_open for row in v.rows)]
 
 
-def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[str, Any]:
-    row = result_row(findings, variant)
+def _row(findings: Findings, variant: Variant, place: Place | None) -> dict[str, Any]:
+    row = result_row(findings, variant, place)
     # The state says why there is no verdict.
     if not variant.counted:
         row["verdict"] = row["state"]
-    return {**row, "sweep": findings.study.title, "variant": variant.label, "reference": reference}
+    reference = findings.reference_name if findings.reference is not None else None
+    names = {"sweep": findings.study.title, "variant": variant.label, "reference": reference}
+    return {**row, **names, "season": place and str(place)}
 
 
 def _loose(rules: RulesConfig, seen: set[tuple[str, int | None]]) -> list[dict[str, Any]]:
@@ -96,7 +95,7 @@ def _loose(rules: RulesConfig, seen: set[tuple[str, int | None]]) -> list[dict[s
     if not targets:
         return []
     alone = Findings(read_study(targets), rules, "final", None, {}, Ranking(None, set(), set()), None)
-    return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone)]
+    return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone, {})]
 
 
 def _notes(rules: RulesConfig) -> list[str]:
