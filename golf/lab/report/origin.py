@@ -17,9 +17,10 @@ import numpy as np
 
 from golf.errors import GolfError
 from golf.lab.report.blocks import POOLED, Floats
+from golf.lab.report.comparison import are_pairs
 from golf.lab.report.findings import Findings, variant_name
 from golf.lab.report.rows import RunRow, is_score
-from golf.lab.report.statistics import KNOWN_SIGMA, ROUNDING, Comparison, welch
+from golf.lab.report.statistics import KNOWN_SIGMA, ROUNDING, Comparison, paired, welch
 from golf.lab.report.texts import FINEWEB, OLDER_FINEWEB
 from golf.lab.report.variants import Variant
 from golf.lab.report.verdicts import BETTER
@@ -111,14 +112,19 @@ def parts(pair: Pair, among: Sequence[Variant], confidence: float) -> list[Part]
     """Return the parts of the difference of means, which add up to it; a part without any effect is left out."""
     sides, found = [_whole(side) for side in pair], []
     before = {id(row): 0.0 for rows in sides for row in rows}
+    # The same checkpoints differ in nothing before quantization, and after it their seeds are pairs.
+    is_pair = are_pairs(*pair)
     for part, field in STAGES.items():
-        samples = [[getattr(row, field) - before[id(row)] for row in rows] for rows in sides]
+        samples = [{f"seed {row.seed}": getattr(row, field) - before[id(row)] for row in rows} for rows in sides]
         before = {id(row): getattr(row, field) for rows in sides for row in rows}
-        if not all(samples) or max(np.abs(np.concatenate(samples))) <= ROUNDING:
+        values = [list(sample.values()) for sample in samples]
+        if not all(values) or max(np.abs(np.concatenate(values))) <= ROUNDING:
             continue
-        difference, comparison = float(np.mean(samples[0]) - np.mean(samples[1])), None
+        difference, comparison = float(np.mean(values[0]) - np.mean(values[1])), None
+        if is_pair and abs(difference) <= ROUNDING:
+            continue
         with contextlib.suppress(GolfError):
-            comparison = welch(*samples)
+            comparison = paired(*samples) if is_pair else welch(*values)
         of_steps = _by_steps(pair, among, comparison) if field == STAGES["before quantization"] else []
         if of_steps:
             found += [_part(name, one, confidence) for name, one in of_steps]
@@ -192,7 +198,9 @@ def _by_own_slope(pair: Pair, among: Sequence[Variant], log_ratio: float) -> lis
         return []
     mine, theirs = (np.array([float(v.id == side.id) for v, *_ in rows]) for side in pair)
     means = mine / mine.sum() - theirs / theirs.sum()
-    return [(AT_EQUAL_STEPS, told(means - log_ratio * slope)), (BY_STEPS, told(log_ratio * slope))]
+    by_steps = [(BY_STEPS, told(log_ratio * slope))]
+    # Two that differ in the length alone have no other part.
+    return by_steps if len(models) == 1 else [(AT_EQUAL_STEPS, told(means - log_ratio * slope)), *by_steps]
 
 
 def _model(variant: Variant) -> str:

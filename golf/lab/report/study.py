@@ -32,7 +32,8 @@ from golf.settings.quoting import typed
 from golf.tables import grouped
 from golf.words import as_override
 
-LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
+INTERACTION = "interaction"
+ABLATIONS = ("leave_one_out", "add_one", INTERACTION)  # kinds whose variants are called by what they take or add
 MOST_KEYS_IN_A_LABEL = 3
 SEEDS_ADDED = "Seeds were added to those of the earlier sweep"  # begins the sentence on looks in between
 SETTLED_BY_THE_MACHINE = ("eval.dtype", "model.attention", "model.compute_dtype", "optim.muon_dtype")
@@ -59,7 +60,7 @@ class Study:
     @property
     def labelled(self) -> bool:
         """Return whether the labels of the variants say all that differs between them."""
-        return bool(self.swept) or self.kind in (LEAVE_ONE_OUT, ADD_ONE)
+        return bool(self.swept) or self.kind in ABLATIONS
 
 
 @dataclass
@@ -217,7 +218,7 @@ def _labelled(study: Study, wanted: str | None) -> Study:
     flats = {v.id: v.settings for v in study.variants if v.settings}
     complete = all(v.id in flats or v.rows[0].state == REFUSED for v in study.variants)
     study = replace(study, notes=(*study.notes, *_about_settled(flats, study.swept)))
-    if study.kind in (LEAVE_ONE_OUT, ADD_ONE):
+    if study.kind in ABLATIONS:
         return _as_ablation(study, flats, wanted)
     if not study.swept and complete and len(flats) > 1:
         keys = differing_keys(list(flats.values()))
@@ -262,7 +263,8 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
             labels[variant.id] = " ".join(f"{k}={v}" for k, v in variant.values.items()) or variant.label
             continue
         labels[variant.id] = str(change(base, flats[variant.id])) or variant.label
-        if why := why_not_separable(base, flats[variant.id]):
+        # Two changes together are what such a sweep asks for.
+        if study.kind != INTERACTION and (why := why_not_separable(base, flats[variant.id])):
             inseparable[variant.id] = why
     # Its own label would be an empty change.
     labels[study.reference.id] = study.reference.rows[0].name or study.reference.id
