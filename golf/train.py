@@ -28,7 +28,7 @@ from golf.files import DISK_REFUSES, disk_error
 from golf.run.code import about_change, code_of_run
 from golf.run.folder import RunFolder, finished_run, runs_root
 from golf.run.identity import variant_id
-from golf.run.result import CRASHED, INTERRUPTED, OK, Result, to_json
+from golf.run.result import CRASHED, INTERRUPTED, OK, STOPPED, Result, to_json
 from golf.settings.bundles import FLAG, as_setting, bundles_given, on_top
 from golf.settings.composition import (
     COMPOSITION_ERRORS,
@@ -226,9 +226,9 @@ class Task:
             print(f"error: {error}", file=sys.stderr)
             return
         print_result(result, folder.path)
-        if result.state in (INTERRUPTED, CRASHED) and folder.is_trained:
+        if result.state in (INTERRUPTED, CRASHED, STOPPED) and folder.is_trained:
             print(SAME_COMMAND_FINISHES)
-        elif result.state in (INTERRUPTED, CRASHED):
+        elif result.state in (INTERRUPTED, CRASHED, STOPPED):
             # A checkpoint that is refused has a sentence of its own.
             if sound_steps(folder) >= 0 and "launch.fresh=true" not in result.reason:
                 print(SAME_COMMAND_RESUMES)
@@ -260,6 +260,8 @@ def plan(node: DictConfig) -> Config:
 
 def _finished_before(result: Result, folder: RunFolder) -> str:
     """Return a sentence about an earlier run of the same variant and seed: a sweep would not run it again."""
+    if result.state == STOPPED:
+        return f"the same run was stopped by golf stop ({folder.path}); this command goes on with it"
     score = f"{result.final_score.val_bpb:.4f} bits per byte" if result.final_score else result.state
     change = about_change(code_of_run(folder.path), runs_root())
     counts = f"by {change}, and this one will count" if change else "and its result goes on to count in tables"

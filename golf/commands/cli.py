@@ -13,7 +13,7 @@ from golf.paths import ROOT
 
 GROUPS = {
     "Set up": ("doctor", "data get", "data tokenize", "help settings"),
-    "Run": ("plan", "train", "keep", "submit", "status", "follow", "cancel", "from-env"),
+    "Run": ("plan", "train", "keep", "submit", "status", "follow", "stop", "cancel", "from-env"),
     "Results": ("report", "board", "expect", "ledger", "power", "why"),
     "Artifacts": ("inspect", "quant-gap"),
     "Submissions": ("export", "audit", "import"),

@@ -18,8 +18,6 @@ from golf.commands.diagnosis import OK, PROBLEM, Diagnosis, examine
 from golf.commands.parsing import CommandParser
 from golf.words import answer
 
-# A check of the machine in ten minutes and not a run that counts: a preset that begins in time may end after them.
-FIRST_HOUR = ("--train-seconds", "60", "--minutes", "8")
 CHECKS = {
     "Python": doctor_software.python,
     "packages": doctor_software.packages,
@@ -49,7 +47,7 @@ def main(arguments: list[str]) -> int:
         print(diagnoses[-1].line, flush=True, file=sys.stderr if args.json else None)
     if measure is not None:
         print(flush=True)
-        return gpu_check_command.main([*FIRST_HOUR, *measure])
+        return gpu_check_command.main(measure)
     step = next_step(diagnoses)
     print(answer({"checks": diagnoses, "next": step}) if args.json else f"\nnext: {step}")
     return 1 if any(diagnosis.state == PROBLEM for diagnosis in diagnoses) else 0

@@ -20,23 +20,22 @@ TIMEOUT_SECONDS = 120
 LIBRARIES = {"cuda": "NCCL", "cpu": "gloo"}
 
 
-def check_two_ranks(device: torch.device) -> tuple[str, bool, str]:
-    """Sum tensors over two ranks in processes of their own; return a row of the report."""
-    what = f"two ranks sum alike ({LIBRARIES[device.type]})"
+def check_two_ranks(device: torch.device) -> tuple[bool, str]:
+    """Sum tensors over two ranks in processes of their own; return whether they agree, and how long it took."""
     gpus = torch.cuda.device_count()
     if device.type == "cuda" and gpus < RANKS:
-        return what, True, f"not tried: it needs two GPUs, and there is {gpus}"
+        return True, f"not tried: it needs two GPUs, and there is {gpus}"
     agent = [sys.executable, "-m", "golf.launch.agent", "--standalone", "--nproc-per-node", str(RANKS)]
     command = [*agent, "-m", "golf.commands.gpu_ranks", device.type]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
-        return what, False, f"no answer within {TIMEOUT_SECONDS} s; try NCCL_DEBUG=INFO"
+        return False, f"no answer within {TIMEOUT_SECONDS} s; try NCCL_DEBUG=INFO"
     if done.returncode != 0:
-        return what, False, (done.stderr.strip().splitlines() or ["they said nothing"])[-1]
+        return False, (done.stderr.strip().splitlines() or ["they said nothing"])[-1]
     found = json.loads(done.stdout.splitlines()[-1])
     megabytes = 4e-6 * NUMBERS
-    return what, found["alike"], f"{megabytes:.0f} MB in {found['milliseconds']:.1f} ms"
+    return found["alike"], f"{megabytes:.0f} MB in {found['milliseconds']:.1f} ms"
 
 
 def sums(ranks: Ranks) -> dict[str, bool | float]:

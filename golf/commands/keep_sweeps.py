@@ -25,11 +25,11 @@ from golf.lab.sweep.campaign import (
     write_campaign,
 )
 from golf.run.identity import variant_id
-from golf.run.result import CRASHED
+from golf.run.result import CRASHED, STOPPED
 from golf.settings.bundles import as_setting, on_top
 from golf.settings.composition import completed, compose, rules_selected
 
-FAILED = "failed"  # a run crashed or was interrupted, so that nothing is decided
+FAILED = "failed"  # a run crashed, was interrupted or stopped, so that nothing is decided
 
 
 class _FailedError(Exception):
@@ -147,7 +147,7 @@ def _swept(
         return None
     findings = judged(read_study([train.name_of(completed(overrides))]), rules_selected(campaign.base))
     rows = [row for variant in findings.study.variants for row in variant.rows]
-    if bad := next((row for row in rows if row.is_to_come or row.state == CRASHED), None):
+    if bad := next((row for row in rows if row.is_to_come or row.state in (CRASHED, STOPPED)), None):
         raise _FailedError(f"seed {bad.seed} of variant {bad.variant} is {bad.state}: {bad.reason}")
     return findings
 

@@ -19,7 +19,7 @@ from golf.run.code import THEN, code_of_run, note_edits, own_code
 from golf.run.environment import host_name, machine_kind
 from golf.run.folder import NOT_SCORED, RunFolder
 from golf.run.identity import variant_id
-from golf.run.result import CRASHED, FINAL, INTERRUPTED, Result
+from golf.run.result import CRASHED, FINAL, INTERRUPTED, STOPPED, Result
 from golf.settings.config import Config, world_size
 from golf.system import cpu_cores, die_with_parent, tune_allocator
 from golf.words import outlive_readers
@@ -33,7 +33,7 @@ UNCOMPILED = (
 def run_in_process(folder: RunFolder, code_bytes: int | None = None) -> Result:
     """Run this rank and return its result. Rank 0 writes the result. `code_bytes` are those of the script, if known.
 
-    A failure raises nothing: it is a result with the state `crashed` or `interrupted`.
+    A failure raises nothing: it is a result with the state `crashed`, `interrupted` or `stopped`.
     """
     cfg, start_id = folder.read_config(), folder.start_id()
     # The allocator is set before torch is imported, because its settings hold only for memory allocated after them.
@@ -84,6 +84,9 @@ def failed(cfg: Config, folder: RunFolder, error: BaseException) -> Result:
     result = Result(name=cfg.name, variant_id=variant_id(cfg), seed=cfg.seed, scale=cfg.scale.name)
     result.data_name = cfg.data.name
     _record_reached(result, cfg, folder)
+    if folder.stop.exists():
+        result.state, result.reason = STOPPED, f"by golf stop{_how_far(folder)}"
+        return result
     # When one rank crashes, torchrun stops the others with a signal: the crash is the reason, not the signal.
     if isinstance(error, Interrupted) and not folder.error.exists():
         result.state, result.reason = INTERRUPTED, f"{error}{_how_far(folder)}"
@@ -134,7 +137,7 @@ def main() -> int:
     die_with_parent()
     outlive_readers()
     result = run_in_process(RunFolder(Path(sys.argv[1])), *map(int, sys.argv[2:]))
-    code = 1 if result.state in (CRASHED, INTERRUPTED) else 0
+    code = 1 if result.state in (CRASHED, INTERRUPTED, STOPPED) else 0
     from golf.training.ranks import end_rank
 
     end_rank(code)

@@ -31,7 +31,7 @@ def next_attempt(cfg: Config, command: list[str]) -> tuple[RunFolder, Lock]:
             raise is_at_work(living)
         if (folder := _to_resume(cfg, damaged)) and (lock := lock_file(folder.lock)):
             # What the earlier start left would be taken for the outcome of this one.
-            for path in (folder.result, folder.error):
+            for path in (folder.result, folder.error, folder.start, folder.stop):
                 with disk_errors(path):
                     path.unlink(missing_ok=True)
             # Settings outside the identity may have changed: ranks, device, rules. That it started over stays known.

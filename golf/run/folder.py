@@ -22,9 +22,9 @@ from golf.idea_folders import outside_folders
 from golf.paths import ROOT
 from golf.run.code import code_of_run, code_record, standing
 from golf.run.core_time import starved
-from golf.run.environment import environment_record
+from golf.run.environment import environment_record, host_name
 from golf.run.identity import variant_id
-from golf.run.result import FINAL, Result, read_result, to_json
+from golf.run.result import ENDED, FINAL, Result, read_result, to_json
 from golf.settings.config import Config, from_dict, to_dict
 
 NOT_SCORED = "trained, not scored"  # a run whose training has ended, in reports
@@ -62,6 +62,8 @@ class RunFolder:
     output = _Place("output.log")  # terminal output of a run in a sweep
     note = _Place("note.txt")  # note that was written on the board; before that, the setting `note` is the run's
     lock = _Place("lock")  # lock of the process that writes this folder
+    start = _Place("start")  # id of the newest start of the ranks, with host and process of their launcher
+    stop = _Place("stop")  # is there once `golf stop` has asked the run to end
 
     @property
     def has_checkpoint(self) -> bool:
@@ -96,12 +98,12 @@ class RunFolder:
 
     def begin(self) -> None:
         """Note a new start of the ranks of this folder: those of an earlier start may write nothing any more."""
-        write_atomic(self.path / "start", uuid.uuid4().hex)
+        write_json(self.start, {"id": uuid.uuid4().hex, "host": host_name(), "process": os.getpid()})
 
     def start_id(self) -> str:
         """Return the id of the newest start; empty before the first."""
         with contextlib.suppress(OSError):
-            return (self.path / "start").read_text(encoding="utf-8")
+            return self.start.read_text(encoding="utf-8")
         return ""
 
     def write_result(self, result: Result, start_id: str = "") -> bool:
@@ -183,11 +185,11 @@ def _counts(folder: RunFolder) -> bool:
 
 
 def finished_run(variant_id: str, seed: int) -> tuple[Result, RunFolder] | None:
-    """Return result and folder of a finished run, None if it needs another attempt.
+    """Return result and folder of a run that has finished or was stopped, None if it needs another attempt.
 
     A result that this version cannot read needs one.
     """
-    if (folder := find_run(variant_id, seed)) and state_of(folder) in FINAL:
+    if (folder := find_run(variant_id, seed)) and state_of(folder) in ENDED:
         with contextlib.suppress(GolfError):
             return read_result(folder.result), folder
     return None

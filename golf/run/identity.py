@@ -16,7 +16,7 @@ from golf.settings.config import Config, to_dict
 
 NOT_IDENTITY_GROUPS = ("cluster", "launch", "rules", "track", "sweep", "drop")
 # Of these, small_tensor only sets quant.small_numel.
-NOT_IDENTITY_FIELDS = ("seed", "name", "note", "tag", "tags", "small_tensor")
+NOT_IDENTITY_FIELDS = ("seed", "name", "note", "expect", "tag", "tags", "small_tensor")
 ADDED_LATER = (".scale_floor",)  # null means the behaviour before the setting existed, so ids stay the same
 
 

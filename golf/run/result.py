@@ -15,12 +15,14 @@ from golf.files import DAMAGED, read_json
 
 OK, OVER_BYTES, OVER_TIME = "ok", "over_bytes", "over_time"
 DIVERGED, CRASHED, INTERRUPTED = "diverged", "crashed", "interrupted"
+STOPPED = "stopped"  # ended on purpose by `golf stop`: no sweep goes on with it until that is taken back
 LARGEST = 1e100  # no count of a run is near; JSON has whole numbers that no float can hold
 PRUNED = "pruned"  # ended early by an earlier version, because it was too far behind the reference halfway
 VOID = "void"  # something that was selected did nothing, so the run did not test it
 NOT_PLAUSIBLE = "is not plausible for this text"  # in the warning of a score that is too good
 # Another attempt at a run in one of these would end alike; the other states were cut short.
 FINAL = (OK, OVER_BYTES, OVER_TIME, VOID, DIVERGED, PRUNED)
+ENDED = (*FINAL, STOPPED)  # a sweep makes no other attempt
 
 
 @dataclass

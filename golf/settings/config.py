@@ -211,7 +211,7 @@ class ScaleConfig:
 class Config:
     """A whole experiment: a variant and a `seed`.
 
-    `launch`, `rules`, `sweep`, `cluster`, `track`, `drop`, `name`, `note` and `tags` are no part of the variant.
+    No part of the variant are `launch`, `rules`, `sweep`, `cluster`, `track`, `drop`, `name`, `note`, `expect`, `tags`.
     """
 
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -233,6 +233,7 @@ class Config:
     seed: int = number(1337, at_least=0)  # seed of weights and techniques
     name: str = "run"  # name of the variant in folders and tables
     note: str = ""  # remark for people
+    expect: str = later("")  # record or runs whose losses it should have, see `golf expect`; tables say how far it is
     tags: list[str] = later(field(default_factory=list))  # words that the board's runs are grouped and filtered by
 
 

@@ -41,6 +41,8 @@ def put_guard(library: str) -> None:
 class Recorder:
     """Host waits, copies from pageable memory and float32 activations within the block, by the line that caused them.
 
+    `host` has what else the host did that no step may do, see host.py.
+
     `activation` is the number of elements from which on a float32 tensor counts as an activation.
     """
 
@@ -49,23 +51,29 @@ class Recorder:
         self.waits: list[str] = []
         self.pageable: list[str] = []
         self.wide: list[str] = []
+        self.host: list[str] = []
         self.live_ops = 0
 
     def __enter__(self) -> Recorder:
         import torch
         from torch.utils._python_dispatch import TorchDispatchMode
 
+        from tests.fake_cuda.host import Flights, watched_host
+
         recorder = self
+        self._flights = Flights(self.host.append)
+        self._host = watched_host(_line, self.host.append)
 
         class Mode(TorchDispatchMode):
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 name = func.name()
                 if name.startswith("aten::_local_scalar_dense"):
-                    recorder.waits.append(_line())
+                    recorder.wait()
                     return 1.0
                 require_one_dtype(name, args)
                 if name == "torch_attn::_varlen_attn":
                     require_table(args)
+                recorder.see_writes(func, args)
                 result = func(*args, **(kwargs or {}))
                 recorder.see(name, args, result)
                 if recorder.watch is not None:
@@ -73,13 +81,27 @@ class Recorder:
                 return result
 
         self._mode = Mode()
-        self._mode.__enter__()
         self._torch = torch
-        torch.cuda.synchronize = lambda *_: recorder.waits.append(_line())
+        self._mode.__enter__()
+        torch.cuda.synchronize = lambda *_: recorder.wait()
+        self._host.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self._host.__exit__(*error)
+        self._flights.check()
         self._mode.__exit__(*error)
+
+    def wait(self) -> None:
+        """Note that the host waits for the device."""
+        self.waits.append(_line())
+        self._flights.landed()
+
+    def see_writes(self, func: Any, args: Any) -> None:
+        """Note memory that the operation writes while a copy may still read it."""
+        for value, told in zip(args, func._schema.arguments, strict=False):
+            if told.alias_info and told.alias_info.is_write and isinstance(value, self._torch.Tensor):
+                self._flights.written(value, func.name())
 
     def see(self, name: str, args: Any, result: Any) -> None:
         """Note what the operation `name` did."""
@@ -93,8 +115,10 @@ class Recorder:
             from_host = name.startswith(("aten::_to_copy", "aten::copy_")) and sources[-1].device.type == "cpu"
             if from_host and tensor.device.type == "cuda" and not getattr(sources[-1], "is_fake_pinned", False):
                 self.pageable.append(_line())
+            elif from_host and tensor.device.type == "cuda":
+                self._flights.begin(sources[-1], _line())
             if not from_host and name.startswith("aten::_to_copy") and tensor.device.type == "cpu":
-                self.waits.append(_line())
+                self.wait()
             large = tensor.numel() >= self.activation
             if tensor.dtype == torch.float32 and large and name[6:].partition(".")[0] in ACTIVATIONS:
                 self.wide.append(f"{name} {list(tensor.shape)} in {_line()}")

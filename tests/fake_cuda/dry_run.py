@@ -1,18 +1,20 @@
 """Dry runs on a fake CUDA device: `python dry_run.py guard.so case …` prints what each case did, as JSON.
 
-A case is `step:EXPERIMENT`, one of eight ranks in `muon`, `ddp`, `documents`, `loop` and `join`, `flat`, `sliding`,
-`sgd`, `lora`, `calibration` or `tuning`, `record:EXPERIMENT` for a step of the whole model, `kernels:EXPERIMENT` for a
-step with the kernels in Triton, `planted:FAULT` for a step with a fault in its MLP, and `faults` for all of faults.py
-behind their cases. An exception's sentence is under `error`.
+A case is `step:EXPERIMENT`, one of eight ranks in `muon`, `ddp`, `documents`, `loop`, `stages` and `join`, `flat`,
+`sliding`, `sgd`, `lora`, `calibration` or `tuning`, `record:EXPERIMENT` for a step of the whole model,
+`kernels:EXPERIMENT` for a step with the kernels in Triton, `planted:FAULT` for a step with a fault in its MLP, and
+`faults` for all of faults.py behind their cases. An exception's sentence is under `error`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from golf.settings.config import Config  # noqa: E402
 from golf.settings.hardware import assumed  # noqa: E402
 from golf.training.data.batches import open_loader  # noqa: E402
 from golf.training.data.dataset import Dataset  # noqa: E402
+from golf.training.loop import warmup  # noqa: E402
 from golf.training.loop.calibration import collect  # noqa: E402
 from golf.training.loop.clock import TrainClock  # noqa: E402
 from golf.training.loop.state import build_state  # noqa: E402
@@ -47,6 +50,7 @@ from golf.training.loop.tuning import tune_floats  # noqa: E402
 from golf.training.loop.warmup import synthetic_batch  # noqa: E402
 from golf.training.model import layers  # noqa: E402
 from golf.training.model.build import build_model, build_scored_model  # noqa: E402
+from golf.training.model.gpt import GPT  # noqa: E402
 from golf.training.model.kernels.choice import LossKernel, MLPKernel  # noqa: E402
 from golf.training.ranks import Ranks, join_ranks  # noqa: E402
 from golf.training.scoring.scorer import Scorer  # noqa: E402
@@ -54,6 +58,7 @@ from golf.training.scoring.ttt_sgd import SGDTrainer  # noqa: E402
 from tests.fake_cuda.collectives import RankOf8, Watch, install  # noqa: E402
 from tests.fake_cuda.faults import FAULTS, is_noticed  # noqa: E402
 from tests.fake_cuda.faults import planted as planted_fault  # noqa: E402
+from tests.fake_cuda.host import flags  # noqa: E402
 
 CUDA = torch.device("cuda", 0)
 OWN = torch.device("cuda", 3)  # of a rank among eight
@@ -61,8 +66,16 @@ LOOP_STEPS = 20
 LOOP_WAITS = {"training.py": 10, "ranks.py": 2}  # the first ten losses are logged; the clock starts and ends exactly
 RELU_SQUARED = layers.relu_squared
 SEQUENCES = 4  # of a micro-batch in the fast suite
-SHARED = ("muon", "ddp", "documents", "loop", "join")  # cases of one rank of eight
+SHARED = ("muon", "ddp", "documents", "loop", "stages", "join")  # cases of one rank of eight
 DOCUMENTS = ["model.within_documents=true", "eval.documents=true", "data.loader=packed", "model.attention=varlen"]
+# A late switch, and stages of two lengths: four kinds of pass.
+LATE = [
+    "tech=[recurrence]",
+    "tech.recurrence.first=1",
+    "tech.recurrence.last=1",
+    "tech.recurrence.enable_at=0.7",
+    "schedule.stages=[{until:0.4,seq_len:512},{}]",
+]
 SMALL = ["model.num_layers=2", "launch.compile=off", "data=pydocs", "rules.code_bytes=estimate"]
 
 
@@ -83,6 +96,8 @@ def small(cfg: Config) -> Config:
 def take_steps(cfg: Config, ranks: Ranks, recorder: Recorder, kernels: bool = False) -> None:
     """Take a step under every set of late switches, with the hooks of techniques around it."""
     state = build_state(cfg, ranks)
+    if flags()["attention by plain operations"]:
+        recorder.host.append("attention by plain operations may run: inputs that no fast kernel takes would be slow")
     for kernel in (LossKernel, MLPKernel) if kernels else ():
         assert kernel(state.model).problem(CUDA) == ""
         kernel(state.model).use()
@@ -110,9 +125,13 @@ def loop(cfg: Config, ranks: Ranks, recorder: Recorder) -> None:
     """Run the timed loop on text, with the loader of a GPU run."""
     cfg.schedule.iterations, cfg.launch.train_log_every, cfg.eval.val_loss_every = LOOP_STEPS, 0, 0
     text = np.random.default_rng(0).integers(2, 1000, 40 * cfg.data.train_batch_tokens).astype(np.uint16)
+    text[::300] = 1
     state = build_state(cfg, ranks)
     score = Score(1.0, 1.0, 1, 1, 1.0)
-    with open_loader(cfg, Dataset([], [text], text, text, ""), ranks) as loader:
+    warmed, reached = set[str](), set[str]()
+    with passes_noted(warmed):
+        warmup.run_steps(cfg, state, lambda _: None)
+    with open_loader(cfg, Dataset([], [text], text, text, ""), ranks) as loader, passes_noted(reached):
         next_batch = loader.next_batch
 
         def own_batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -124,7 +143,23 @@ def loop(cfg: Config, ranks: Ranks, recorder: Recorder) -> None:
         with recorder:
             clock = TrainClock(ranks)
             train(cfg, state, loader, lambda last: score, Silent(), clock)  # type: ignore[arg-type]
+    for unknown in sorted(reached - warmed):
+        recorder.watch.fault(f"the loop reaches what the warm-up does not: {unknown}")
     recorder.watch.end(state.model)
+
+
+@contextlib.contextmanager
+def passes_noted(noted: set[str]) -> Iterator[None]:
+    """Note what a compiled graph is made for: shapes, strides and dtypes of a pass, late switches, length of pieces."""
+    plain = GPT.forward
+
+    def forward(model: GPT, *inputs: Any) -> torch.Tensor:
+        tensors = [(tuple(t.shape), t.stride(), str(t.dtype)) for t in inputs[:2]]
+        noted.add(f"{tensors}, {inputs[2:]}, pieces of {getattr(model, 'piece_tokens', None)}, {model.training}")
+        return plain(model, *inputs)
+
+    with patch.object(GPT, "forward", forward):
+        yield
 
 
 def scored(cfg: Config, how: str, ranks: Ranks, recorder: Recorder) -> None:
@@ -213,6 +248,7 @@ def run(case: str, rank: int = 7) -> Recorder:
         "tuning": ["quant=sdclip_gptq", "quant.tune.steps=2"],
         "muon": ["optim=parallel_muon", "optim.grad_clip_norm=0.3", "tech=[ema]"],
         "loop": ["optim=parallel_muon", "model.num_layers=1"],
+        "stages": [*DOCUMENTS, "optim=parallel_muon", *LATE, "schedule.warmup_steps=2"],
         "documents": [*DOCUMENTS, "optim=parallel_muon"],
         "ddp": ["optim.grad_clip_norm=0.3"],
     }
@@ -226,7 +262,7 @@ def run(case: str, rank: int = 7) -> Recorder:
     recorder = Recorder(cfg.data.train_batch_tokens // 8 * min(cfg.model.model_dim, 256), watch)
     if watch and kind == "join":
         joined(watch)
-    elif kind == "loop":
+    elif kind in ("loop", "stages"):
         loop(cfg, ranks, recorder)
     elif kind in ("step", "record", "kernels", *SHARED):
         take_steps(cfg, ranks, recorder, kernels=kind == "kernels")
@@ -260,20 +296,21 @@ def joined(watch: Watch) -> None:
 def findings(case: str) -> dict[str, Any]:
     """Return what a case did."""
     # The loader's thread knows no mode, and its batches are real.
-    with FakeTensorMode(allow_non_fake_inputs=case == "loop"):
+    with FakeTensorMode(allow_non_fake_inputs=case in ("loop", "stages")):
         recorder = run(case)
         found: dict[str, Any] = {
             "operations": recorder.live_ops,
             "waits": sorted(set(recorder.waits)),
             "pageable": sorted(set(recorder.pageable)),
             "wide": sorted(set(recorder.wide)),
+            "host": sorted(set(recorder.host)),
         }
         watch = recorder.watch
         if watch is None:
             return found
         if case == "muon" and run(case, rank=0).watch.order != watch.order:
             watch.fault("the collectives of ranks 0 and 7 differ: their orders differ")
-        if case == "loop":
+        if case in ("loop", "stages"):
             for file, times in Counter(line.partition(":")[0] for line in recorder.waits).items():
                 if times > LOOP_WAITS.get(file, 0):
                     watch.fault(f"{times} waits in {file} in {LOOP_STEPS} steps")

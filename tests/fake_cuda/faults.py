@@ -1,10 +1,11 @@
 """Faults that a run on GPUs must not have, planted one at a time: `FAULTS` has for each the case in which it shows.
 
-Those of `REVIEWED` are from a review that found the suite blind to nine of them; `FURTHER` were planted afterwards.
+Those of `REVIEWED` are from a review that found the suite blind to nine of them; the others were planted afterwards.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import types
 from collections.abc import Callable, Iterator
@@ -16,8 +17,9 @@ import torch
 
 from golf.training import ranks
 from golf.training.data.prefetch import Prefetched
-from golf.training.loop import steps, training
+from golf.training.loop import state, steps, training, warmup
 from golf.training.loop.clock import TrainClock
+from golf.training.loop.switches import Switches
 from golf.training.model import attention, documents
 from golf.training.optim import groups, muon, parallel_muon
 from golf.training.optim.adam import Adam
@@ -222,13 +224,139 @@ FURTHER = {
     ),
 }
 
-FAULTS = REVIEWED | FURTHER
+
+def shared_buffer(loader: Prefetched) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the next batch in pinned memory that every batch is written to."""
+    batch = loader._loader.next_batch()
+    if not hasattr(loader, "buffer"):
+        loader.buffer = tuple(t.clone().pin_memory() for t in batch)  # type: ignore[attr-defined]
+    for buffer, new in zip(loader.buffer, batch, strict=True):  # type: ignore[attr-defined]
+        buffer.numpy()[...] = new.numpy()
+    return loader.buffer  # type: ignore[attr-defined]
+
+
+KEPT: list[torch.Tensor] = []
+
+
+def send_from_one_buffer(ranks: ranks.Ranks, array: Any) -> torch.Tensor:
+    """Send `array` by pinned memory that is used again for arrays of its size."""
+    new = torch.from_numpy(array)
+    kept = [t for t in KEPT if t.shape == new.shape and t.dtype == new.dtype]
+    if not kept:
+        KEPT.append(torch.empty_like(new).pin_memory())
+    buffer = kept[0] if kept else KEPT[-1]
+    buffer.copy_(new)
+    sent = buffer.to(ranks.device, non_blocking=True)
+    ranks.watch.batch(sent) if hasattr(ranks, "watch") else None
+    return sent
+
+
+def overwritten_targets(plain: Any) -> Any:
+    def step(own: steps.TrainStep, next_batch: Any, *others: Any) -> Any:
+        batches = []
+
+        def noted() -> Any:
+            batches.append(next_batch())
+            return batches[-1]
+
+        loss = plain(own, noted, *others)
+        batches[-1][1].fill_(-1)
+        return loss
+
+    return step
+
+
+def ask_for_determinism(*_: object) -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def measure_memory(*_: object) -> None:
+    torch.cuda.max_memory_allocated()
+
+
+def toggle_tf32(*_: object) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = not torch.backends.cuda.matmul.allow_tf32
+
+
+def without(what: str) -> Callable[..., Any]:
+    """Plant a warm-up that knows nothing of late switches, of stages, or of the loader's strides."""
+
+    def planted(plain: Any) -> Any:
+        def run_steps(cfg: Any, state: Any, on_step: Any) -> None:
+            patches: dict[str, Any] = {
+                "switches": patch.object(Switches, "later_sets", lambda _: []),
+                "stages": patch.object(warmup, "has_stages", lambda _: False),
+                "rows": patch.object(warmup, "is_packed", lambda _: False),
+            }
+            with patches[what]:
+                plain(cfg, state, on_step)
+
+        return run_steps
+
+    return planted
+
+
+# What the host does that is no operation, memory that a copy still reads, and what only the loop reaches.
+OF_THE_HOST = {
+    "the cache is emptied in every step": Fault(
+        "muon", "empty_cache is called", groups.Optimizer, "step", before(lambda *_: torch.cuda.empty_cache())
+    ),
+    "the GPU is chosen in every step": Fault(
+        "loop", "set_device is called", groups.Optimizer, "step", before(lambda *_: torch.cuda.set_device(0))
+    ),
+    "memory is measured in every step": Fault(
+        "loop",
+        "max_memory_allocated is called",
+        TrainClock,
+        "agreed_seconds",
+        after(lambda *_: torch.cuda.max_memory_allocated()),
+    ),
+    "garbage is collected in every step": Fault(
+        "loop", "gc.collect is called", TrainClock, "agreed_seconds", after(lambda *_: gc.collect())
+    ),
+    "a step switches TF32": Fault("muon", "TF32 in products", groups.Optimizer, "step", after(toggle_tf32)),
+    "a step asks for deterministic operations": Fault(
+        "muon",
+        "deterministic operations: ",
+        groups.Optimizer,
+        "step",
+        after(ask_for_determinism),
+    ),
+    "attention may run by plain operations": Fault(
+        "muon",
+        "attention by plain operations",
+        state,
+        "choose_kernel",
+        after(lambda *_: torch.backends.cuda.enable_math_sdp(True)),
+    ),
+    "batches share one buffer": Fault(
+        "loop", "memory changes while the copy of steps.py", Prefetched, "_make", instead(shared_buffer)
+    ),
+    "scores share one buffer": Fault("flat", "may still read", ranks.Ranks, "send", instead(send_from_one_buffer)),
+    "targets are overwritten behind their copy": Fault(
+        "muon", "writes what the copy of steps.py", steps.TrainStep, "__call__", overwritten_targets
+    ),
+    "the warm-up knows no late switches": Fault(
+        "stages", "the loop reaches what the warm-up does not", warmup, "run_steps", without("switches")
+    ),
+    "the warm-up knows no stages": Fault(
+        "stages", "the loop reaches what the warm-up does not", warmup, "run_steps", without("stages")
+    ),
+    "the warm-up's rows are not the loader's": Fault(
+        "stages", "the loop reaches what the warm-up does not", warmup, "run_steps", without("rows")
+    ),
+}
+
+FAULTS = REVIEWED | FURTHER | OF_THE_HOST
+
+
+KINDS = ("faults", "waits", "pageable", "wide", "host")  # of what a case found
 
 
 def is_noticed(fault: Fault, found: dict[str, Any], clean: dict[str, Any]) -> bool:
     """Tell whether what a case `found` names the planted fault, and what it found without one does not."""
-    lines = {line for key in ("faults", "waits", "pageable", "wide") for line in found.get(key, ())}
-    known = {line for key in ("faults", "waits", "pageable", "wide") for line in clean.get(key, ())}
+    lines = {line for key in KINDS for line in found.get(key, ())}
+    known = {line for key in KINDS for line in clean.get(key, ())}
     return any(fault.sign in line for line in (found.get("error", ""), *(lines - known)))
 
 
@@ -237,5 +365,9 @@ def planted(name: str) -> Iterator[str]:
     """Plant a fault for the block; yields the case in which it shows."""
     fault = FAULTS[name]
     plain = fault.owner.__dict__[fault.name] if isinstance(fault.owner, type) else getattr(fault.owner, fault.name)
+    tf32 = torch.backends.cuda.matmul.allow_tf32
     with patch.object(fault.owner, fault.name, fault.planted(plain)):
         yield fault.case
+    # Switches that a fault has left for the process.
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.use_deterministic_algorithms(False)

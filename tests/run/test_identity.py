@@ -64,7 +64,7 @@ def test_every_other_field_counts() -> None:
     neutral = ("launch", "rules", "sweep", "cluster", "track")
     launch = {f"{g}.{f.name}" for g in neutral for f in dataclasses.fields(getattr(Config(), g))}
     labels = {"model.name", "data.name", "quant.name", "quant.tag", "scale.name", "scale.small_tensor"}
-    assert free == {"seed", "name", "note", "tags", "drop"} | launch | labels
+    assert free == {"seed", "name", "note", "expect", "tags", "drop"} | launch | labels
 
 
 def test_identity_is_flat_and_sorted() -> None:

@@ -1,8 +1,8 @@
 """Compiled steps for an H100 without one: `python compiled_step.py guard.so case …` prints what each is, as JSON.
 
 A case is a kind and overrides, as in `cubins:experiment=naive_baseline`: `cubins` is the code of a step and its machine
-code, `kernels` the code with the kernels of `golf/training/model/kernels`, `planted` the code with faults, and
-`switches` the graphs of a run.
+code, `bytes` the code with what each kernel reads and writes, `kernels` the code with the kernels of
+`golf/training/model/kernels`, `planted` the code with faults, and `switches` the graphs of a run.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ load_guard(sys.argv[1])
 
 import torch  # noqa: E402
 import torch._dynamo  # noqa: E402  # before anything is replaced: it lists torch's functions
+import torch._inductor.config  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+from golf.commands.gpu_speed import kernel_gigabytes  # noqa: E402
 from golf.lab.plan.machines import overrides_on, parse_machine  # noqa: E402
 from golf.run.progress import Progress  # noqa: E402
 from golf.settings.composition import compose  # noqa: E402
@@ -83,6 +85,8 @@ def step_under_every_switch(cfg: Config, state: TrainState) -> int:
 def code(overrides: str, kind: str) -> dict[str, object]:
     """Return launches of a micro-batch and what its kernels need, from the code of the whole step."""
     codes = inductor.Codes()
+    # As `golf gpu-check` has them for its profile.
+    torch._inductor.config.benchmark_kernel = kind == "bytes"
     cfg = configured(overrides)
     state = built(cfg, codes)
     for kernel in (LossKernel, MLPKernel) if kind == "kernels" else ():
@@ -100,6 +104,7 @@ def code(overrides: str, kind: str) -> dict[str, object]:
         "kernels": len(sources),
         "transcendental": [name for name, source in sources if TRANSCENDENTAL.search(source)],
         "wide": [wide_buffers(text, inputs.numel() * cfg.model.vocab_size) for text in codes.texts],
+        "gigabytes": kernel_gigabytes(codes.texts),
         "sources": sources,
     }
 

@@ -70,9 +70,9 @@ def assert_one_graph(found: dict[str, Any]) -> None:
 
 
 def test_a_compiled_step_is_one_graph_of_few_launches_that_becomes_machine_code(guard: Path, tmp_path: Path) -> None:
-    # One process for all three, because the compiler alone takes seconds to import.
-    cases = [f"{kind}:experiment=naive_baseline" for kind in ("cubins", "kernels", "planted")]
-    plain, fused, faulty = lines_of(tmp_path, "compiled_step.py", str(guard), *cases)
+    # One process for all four, because the compiler alone takes seconds to import.
+    cases = [f"{kind}:experiment=naive_baseline" for kind in ("cubins", "kernels", "planted", "bytes")]
+    plain, fused, faulty, told = lines_of(tmp_path, "compiled_step.py", str(guard), *cases)
     assert_one_graph(plain)
     assert counted(plain["launches"]) == LAUNCHES
     assert len(plain["cubins"]) == plain["kernels"] > 20 and min(plain["cubins"]) > 1000
@@ -84,6 +84,12 @@ def test_a_compiled_step_is_one_graph_of_few_launches_that_becomes_machine_code(
     assert backward["torch.ops.golf.squared_mlp_gradient.default"] == 2
     assert backward["torch.ops.golf.softcapped_gradient.default"] == 1
     assert counted(fused["launches"]) == FUSED_LAUNCHES
+    # Asked for, the compiler writes into each kernel of its own what it moves, and launches no others.
+    assert len(told["gigabytes"]) == told["kernels"] and told["launches"] == plain["launches"]
+    assert plain["gigabytes"] == {}
+    # ReLU² reads and writes 65,536 × 1,024 numbers in bf16.
+    (squares,) = (gb for name, gb in told["gigabytes"].items() if "_pow_relu_" in name and "backward" not in name)
+    assert squares == pytest.approx(65_536 * 1024 * 2 * 2 / 1e9)
     # Tables and wide logits that are planted in a graph are found.
     assert faulty["transcendental"] != [] and min(faulty["wide"]) > 0
 

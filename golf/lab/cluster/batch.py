@@ -133,10 +133,19 @@ def follower_lock(sweep: str) -> str:
 
 def bring_lock(name: str) -> Lock:
     """Return the lock without which no file of sweep `name` comes home, once it is free."""
+    return _waited(f"bring-{name}", f"brings files of {name} home")
+
+
+def done_lock() -> Lock:
+    """Return the lock without which no `cluster.done` is run, once it is free."""
+    return _waited("cluster-done", "runs a cluster.done")
+
+
+def _waited(name: str, what: str) -> Lock:
     until = time.monotonic() + PATIENCE_SECONDS
-    while (lock := try_lock(f"bring-{name}")) is None:
+    while (lock := try_lock(name)) is None:
         if time.monotonic() > until:
-            raise GolfError(f"Another process brings files of {name} home and does not end: end it and try again.")
+            raise GolfError(f"Another process {what} and does not end: end it and try again.")
         time.sleep(0.1)
     return lock
 

@@ -20,6 +20,7 @@ from golf.lab.cluster.batch import (
     Batch,
     Heard,
     bring_lock,
+    done_lock,
     follower_lock,
     owners,
     read_batches,
@@ -49,27 +50,33 @@ def follow(name: str) -> int:
     if (lock := try_lock(follower_lock(name))) is None:
         raise GolfError(f"Another follower brings the runs of {name} home: golf status {name} shows them.")
     with lock:
-        before: list[str] = []
-        while True:
-            if (said := bring(name)) and said != before:
-                print("\n".join(said), flush=True)
-            before = said
-            left = [(batch, heard) for batch in read_batches(name) if not (heard := read_heard(batch)).is_home]
-            goes_on = not left and _sends_a_round(name)
-            failed = [] if waves_file(name).exists() and (left or goes_on) else _run_done(name)
-            if not left and not goes_on:
-                print(
-                    failed[0] if failed else f"all runs of {name} that ended are home: golf report {name}", flush=True
-                )
-                return int(bool(failed))
-            if left and all(heard.is_lost for _, heard in left):
-                hosts = ", ".join(dict.fromkeys(batch.host for batch, _ in left))
-                print(
-                    f"{hosts} does not answer, so its runs are lost, with what came home: the same golf submit command "
-                    f"with another cluster.host goes on from there; golf follow {name} asks once more"
-                )
-                return 1
-            time.sleep(SECONDS_BETWEEN)
+        if lost := _all_home(name):
+            print(
+                f"{lost} does not answer, so its runs are lost, with what came home: the same golf submit command "
+                f"with another cluster.host goes on from there; golf follow {name} asks once more"
+            )
+            return 1
+    # Without its lock: of two sweeps in rounds that end at once, each would leave the command to the other's follower.
+    failed = _run_done(name)
+    print(failed[0] if failed else f"all runs of {name} that ended are home: golf report {name}", flush=True)
+    return int(bool(failed))
+
+
+def _all_home(name: str) -> str:
+    """Bring everything home, round after round, and return nothing; or the machines that are lost, if none is left."""
+    before: list[str] = []
+    while True:
+        if (said := bring(name)) and said != before:
+            print("\n".join(said), flush=True)
+        before = said
+        left = [(batch, heard) for batch in read_batches(name) if not (heard := read_heard(batch)).is_home]
+        if not left and not _sends_a_round(name):
+            return ""
+        if left and not waves_file(name).exists():
+            _run_done(name)
+        if left and all(heard.is_lost for _, heard in left):
+            return ", ".join(dict.fromkeys(batch.host for batch, _ in left))
+        time.sleep(SECONDS_BETWEEN)
 
 
 def bring(name: str, lost_minutes: float | None = None) -> list[str]:
@@ -197,6 +204,11 @@ def _run_done(name: str) -> list[str]:
 
     A sweep that ends while another works on the same machine leaves the command to the other's follower.
     """
+    with done_lock():
+        return _run_what_is_done(name)
+
+
+def _run_what_is_done(name: str) -> list[str]:
     sent = [(batch, read_heard(batch)) for batch in read_batches()]
     needed = {batch.host for batch, heard in sent if not (heard.is_home or heard.is_lost)}
     rounds = {b.sweep for b, _ in sent if b.sweep != name and waves_file(b.sweep).exists()}

@@ -10,12 +10,12 @@ from golf.errors import GolfError
 from golf.lab.cluster.batch import about_follower
 from golf.lab.cluster.ending import FAILED, LOST
 from golf.lab.cluster.status import NOT_STARTED, UNKNOWN, WAITING, sweep_status
-from golf.lab.sweep.jobs import RUNNING, STOPPED
+from golf.lab.sweep.jobs import KILLED, RUNNING
 from golf.lab.sweep.record import read_record
 from golf.run.sweeps import sweep_folder
 
 REFRESH_SECONDS = 15  # Slurm serves many users: one question about a sweep in this time
-WITHOUT_RESULT = (RUNNING, WAITING, STOPPED, NOT_STARTED, UNKNOWN, FAILED, LOST)
+WITHOUT_RESULT = (RUNNING, WAITING, KILLED, NOT_STARTED, UNKNOWN, FAILED, LOST)
 NOTHING: dict[str, Any] = {"runs": [], "about": ""}
 
 

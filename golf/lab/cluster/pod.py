@@ -1,7 +1,8 @@
 """Answer requests on a rented machine: `python -m golf.lab.cluster.pod ACTION`; the first input line is a request.
 
 `check` says what is here, `receive` takes files, `start` begins a batch in a process that outlives the line, `send`
-gives what the other end lacks, `cancel` stops a batch. Every action may be repeated. `run` is that process.
+gives what the other end lacks, `cancel` stops a batch, `stop` single runs, and `let_go_on` takes that back. Every
+action may be repeated. `run` is that process.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from golf.lab.cluster.line import ANSWER
 from golf.lab.cluster.parcel import pack, stamp, stamps, unpack
 from golf.lab.cluster.state import PENDING, RUNNING
 from golf.launch.process import Interrupted
+from golf.launch.stop import let_go_on, stop_here
 from golf.paths import ROOT
 from golf.run.attempts import at_work
 from golf.run.environment import package_versions
@@ -46,6 +49,8 @@ def main() -> int:
         return run(Path(sys.argv[2]))
     request = json.loads(sys.stdin.buffer.readline())
     if action == "send":
+        # All checkpoints are open while they are sent, two files for a run of one rank. Many shells admit 1,024.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
         send(request)
     else:
         actions: dict[str, Callable[[Any], Any]] = {
@@ -53,6 +58,8 @@ def main() -> int:
             "receive": lambda _: unpack(sys.stdin.buffer, place),
             "start": start,
             "cancel": cancel,
+            "stop": stop,
+            "let_go_on": lambda request: sum(let_go_on(attempts(*key)) for key in request["keys"]),
         }
         print(f"\n{ANSWER}{json.dumps(actions[action](request))}", flush=True)
     return 0
@@ -111,6 +118,9 @@ def run(batch: Path) -> int:
                 write_json(_errors(batch), {str(index): why for index in range(len(asked["jobs"]))})
                 return 1
         jobs = [Job.of(job["overrides"], from_dict(Config, job["config"])) for job in asked["jobs"]]
+        for job in jobs:
+            # Whoever sent it here has asked for it.
+            let_go_on(attempts(*job.key))
         rows: list[Row] = []
         try:
             run_batch(jobs, name=asked["sweep"], rows=rows, first_batch=False)
@@ -153,6 +163,12 @@ def cancel(request: dict[str, Any]) -> bool:
     return True
 
 
+def stop(request: dict[str, Any]) -> list[str]:
+    """Stop single runs, and return the state of each; a run without a folder has none."""
+    folders = [at_work(*key) or find_run(*key) for key in request["keys"]]
+    return [stop_here(folder) if folder else "" for folder in folders]
+
+
 def _states(batch: Path, keys: Iterable[tuple[str, int]], is_alive: bool) -> dict[str, list[str]]:
     """Return state and reason of each run of a batch that has no final result, by its index."""
     errors = read_object(_errors(batch))
@@ -176,7 +192,10 @@ def _has_failed(batch: Path, folder: RunFolder | None) -> bool:
     """Tell whether the batch has made a result that asks for another attempt."""
     if folder is None or not (state := state_of(folder)) or state in FINAL:
         return False
-    return folder.result.stat().st_mtime >= batch.stat().st_mtime
+    # The lock is as old as the batch's process by the clock of this machine; the batch has the time of another.
+    with contextlib.suppress(FileNotFoundError):
+        return folder.result.stat().st_mtime >= _lock(batch).stat().st_mtime
+    return False
 
 
 def _of_run(folder: RunFolder) -> list[Path]:

@@ -50,6 +50,11 @@ def cancel(ids: Iterable[str]) -> None:
         _ask("scancel", *listed[start : start + IDS_AT_ONCE])
 
 
+def end_gently(job: str) -> None:
+    """Send the signal that asks for an end to the processes of a job. Its run then writes what it has."""
+    _ask("scancel", "--signal=TERM", job)
+
+
 def _ended(ids: list[str]) -> dict[str, JobState]:
     """Return the states of jobs that are no longer in the queue, as far as Slurm knows them."""
     states: dict[str, JobState] = {}

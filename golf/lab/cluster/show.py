@@ -8,7 +8,7 @@ from rich.table import Table
 
 from golf.lab.cluster.status import RunStatus, counts
 from golf.lab.cluster.submit import ClusterOrder
-from golf.lab.sweep.jobs import common_overrides, label, made_by_other_code
+from golf.lab.sweep.jobs import about_stopped, common_overrides, label, made_by_other_code
 from golf.run.folder import runs_root
 from golf.settings.config import training_seconds
 from golf.settings.hardware import detect
@@ -31,8 +31,11 @@ def show_order(order: ClusterOrder, name: str) -> None:
     }
     print(f"sweep {name}: {', '.join(f'{n} {what}' for what, n in numbers.items() if n or what == 'to submit')}")
     sent = {job.key for job in order.to_run}
-    for sentence in made_by_other_code(job.key for job in order.jobs if job.key not in sent):
+    others = [job.key for job in order.jobs if job.key not in sent]
+    for sentence in made_by_other_code(others):
         print(f"  {sentence}; launch.fresh=true runs them again")
+    for sentence in about_stopped(others):
+        print(f"  {sentence}")
     if not order.to_run:
         return
     cfg = order.to_run[0].cfg

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golf.errors import GolfError
-from golf.files import DAMAGED, read_json
+from golf.files import DAMAGED, read_json, read_object
 from golf.lab.cluster.batch import follower_lock
 from golf.lab.cluster.ending import LOST as LOST
 from golf.lab.cluster.ending import ending, last_words
@@ -19,7 +19,7 @@ from golf.lab.cluster.submit import read_submitted
 from golf.lab.report.rows import UNREADABLE
 from golf.lab.report.store import find_record as find_any_record
 from golf.lab.report.store import sweep_names
-from golf.lab.sweep.jobs import RUNNING, STOPPED, Key, last_metric, progress_of
+from golf.lab.sweep.jobs import KILLED, RUNNING, Key, last_metric, progress_of
 from golf.lab.sweep.record import SweepRecord, read_record
 from golf.run.folder import NOT_SCORED, find_run, finished_run, runs_root
 from golf.run.locks import is_locked
@@ -35,7 +35,7 @@ class RunStatus:
 
     label: str
     seed: int
-    state: str  # state of the result, or running, waiting, stopped, unreadable, failed, lost, not started, unknown
+    state: str  # state of the result, or running, waiting, killed, unreadable, failed, lost, not started, unknown
     detail: str = ""  # score, progress or reason
     job: str = ""  # id of the job of Slurm or of a rented machine
     variant_id: str = ""
@@ -89,17 +89,17 @@ def _status(key: Key, job: str, slurm: dict[str, JobState] | str, logs: Path) ->
     # A lock may be invisible from here, where the file system does not carry locks between machines: a job that Slurm
     # runs and that has made its folder is running, too.
     if progress == RUNNING or (state and state.is_open and state.name != PENDING and find_run(*key)):
-        return RUNNING, _how_far(key)
+        return RUNNING, "; ".join(filter(None, (_how_far(key), _expected(key))))
     if state and state.is_open:
         return WAITING, state.name.lower() + (f", {state.reason}" if state.reason not in ("", "None") else "")
-    if progress == STOPPED and (reason := _reason(key)):
+    if progress == KILLED and (reason := _reason(key)):
         return reason
     if job and isinstance(slurm, str):
         said = last_words(job, logs)
         return UNKNOWN, f"{slurm}; its log ends with {said}" if said else slurm
     if job:
         return ending(job, state, logs)
-    return (STOPPED, _how_far(key)) if progress == STOPPED else (NOT_STARTED, "")
+    return (KILLED, _how_far(key)) if progress == KILLED else (NOT_STARTED, "")
 
 
 def _reason(key: Key) -> tuple[str, str] | None:
@@ -126,6 +126,16 @@ def _how_far(key: Key) -> str:
         return "starting"
     loss = f", loss {last['train_loss']:.4f}" if last.get("train_loss") else ""
     return f"step {last['step']}, {last.get('train_seconds', 0):.0f} s{loss}"
+
+
+def _expected(key: Key) -> str:
+    """Return how far a run is from what it should be, if its setting `expect` names that."""
+    if not (folder := find_run(*key)) or not read_object(folder.config).get("expect"):
+        return ""
+    # It composes, which few sweeps need here.
+    from golf.lab.report.expectation import about_expected
+
+    return about_expected(folder.path)
 
 
 def is_at_work(name: str, lines: Sequence[RunStatus]) -> bool:

@@ -31,6 +31,7 @@ from golf.settings.config import (
     micro_batch_tokens,
     mlp_hidden,
     techniques,
+    ttt_recipe,
     world_size,
 )
 from golf.tables import grouped
@@ -105,11 +106,12 @@ def _kernels(cfg: Config, phases: Phases, *, hopper: bool) -> dict[str, KernelPl
         return {}
     # The lengths of rows are not those of a work whose kernel reads under a mask.
     plain = [(share, replace(work, seq_len=_attended(cfg), masked_keys=0)) for share, work in phases]
-    own_ms, own_scores, piece = step_ms(phases), slower_scores(cfg.model.attention), _piece_tokens(cfg)
+    window, piece = ttt_recipe(cfg).seq_len, _piece_tokens(cfg)
+    own_ms, own_scores = step_ms(phases), slower_scores(cfg.model.attention, window)
     return {
         name: KernelPlan(
             step_ms([(share, by_kernel(work, name, piece)) for share, work in plain]) / own_ms,
-            slower_scores(name) / own_scores,
+            slower_scores(name, window) / own_scores,
         )
         for name in names
     }

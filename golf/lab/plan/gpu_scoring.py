@@ -8,6 +8,7 @@ runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
@@ -16,19 +17,20 @@ import numpy as np
 
 from golf.challenge import VALIDATION_DOCUMENTS
 from golf.lab.plan.flops import challenge_tokens, flops_per_scored_token, pass_flops
-from golf.settings.config import Config, TTTRecipe, ttt_recipe, world_size
+from golf.lab.plan.step_model import NO_FLASH3
+from golf.settings.config import Config, TTTRecipe, eval_seq_len, ttt_recipe, world_size
 from golf.training.model.gpt import GPT
 from golf.training.scoring.document_queue import QueuedBatch, document_batches, pause_after
 from golf.training.scoring.lora import BatchLoRA
 from golf.training.scoring.phases import phase_documents
 from golf.training.scoring.ttt_lora import lora_segments
 
-# Operations a second on each H100 in public runs; True: with FA3 (19 records' sliding scores, 10 without).
-SLIDING_FLOPS = {True: 245e12, False: 89e12}
-# With FA3. LORA_FLOPS is the median of 11 records from 10 April on. SGD_FLOPS is from four April records, after
-# subtracting the seconds of the sliding score. PHASE_FLOPS is from the record of 27 April (1.0611), whose three phases
-# took 75 to 85 s: their batches are small, and the code is eager.
-LORA_FLOPS, SGD_FLOPS, PHASE_FLOPS = 102e12, 26e12, 13e12
+# Operations a second on each H100 in public runs, with FA3. SLIDING_FLOPS is from 19 records' sliding scores; ten
+# without FA3 did 89e12, but they are the earliest and differ in more than the kernel. LORA_FLOPS is the median of 11
+# records from 10 April on. SGD_FLOPS is from four April records, after subtracting the seconds of the sliding score.
+# PHASE_FLOPS is from the record of 27 April (1.0611), whose three phases took 75 to 85 s: their batches are small, and
+# the code is eager.
+SLIDING_FLOPS, LORA_FLOPS, SGD_FLOPS, PHASE_FLOPS = 245e12, 102e12, 26e12, 13e12
 # Published over planned seconds of these 11 records, 0.83 to 1.23: equal evaluations took 394 to 520 s.
 TTT_SPREAD = (0.8, 1.25)
 # Seconds in which a rank finds the n-gram hints of a million targets, which no GPU helps: a pass over tokens alone
@@ -67,7 +69,8 @@ def document_lengths(tokens: int) -> np.ndarray:
 def sliding_seconds(cfg: Config, model: GPT, stride: int) -> float:
     """Return the seconds of a sliding score on as many H100s as `cfg` has ranks; `model` may be on the meta device."""
     work = flops_per_scored_token(cfg, model, stride) * challenge_tokens(cfg)
-    return work / (SLIDING_FLOPS[cfg.model.attention == "fa3"] * world_size(cfg)) + hint_seconds(cfg)
+    slower = slower_scores(cfg.model.attention, eval_seq_len(cfg))
+    return slower * work / (SLIDING_FLOPS * world_size(cfg)) + hint_seconds(cfg)
 
 
 def hint_seconds(cfg: Config, per_million: float = HINT_SECONDS) -> float:
@@ -83,7 +86,7 @@ def ttt_range(cfg: Config, seconds: float) -> tuple[float, float]:
 
 def ttt_seconds(cfg: Config, model: GPT) -> float:
     """Return the seconds of the test-time training of `cfg` on as many H100s; `model` may be on the meta device."""
-    slower = slower_scores(cfg.model.attention)
+    slower = slower_scores(cfg.model.attention, ttt_recipe(cfg).seq_len)
     rates = Rates(LORA_FLOPS / slower, SGD_FLOPS / slower, PHASE_FLOPS / slower)
     seconds = ttt_only_seconds(cfg, model, rates, document_lengths(challenge_tokens(cfg)))
     # Training on chunks comes on top of a sliding score of each.
@@ -102,9 +105,12 @@ def ttt_only_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray)
     return trained / (rates.sgd * world_size(cfg))
 
 
-def slower_scores(attention: str) -> float:
-    """Return how many times as long as with flash attention 3 scores take under a `model.attention`."""
-    return SLIDING_FLOPS[True] / SLIDING_FLOPS[attention == "fa3"]
+def slower_scores(attention: str, tokens: int) -> float:
+    """Return how many times as long as with flash attention 3 scores in windows of `tokens` take.
+
+    Attention's share of the time alone changes, so the factor is that of a training step with rows of as many tokens.
+    """
+    return 1.0 if attention == "fa3" else math.exp(NO_FLASH3 * tokens / 2048)
 
 
 def _lora_seconds(cfg: Config, model: GPT, rates: Rates, lengths: np.ndarray) -> float:

@@ -10,6 +10,7 @@ from golf.errors import MissingError
 from golf.lab.plan.artifact_size import Interval
 from golf.lab.plan.gpu_lines import machine_dict, machine_lines
 from golf.lab.plan.plan import Plan, make_plan
+from golf.lab.plan.seconds import CompileTime
 from golf.lab.report.table import Column, Table
 from golf.settings.config import Config
 from golf.training.services import SERVICES, code_bytes
@@ -83,6 +84,15 @@ def training(plan: Plan) -> str:
         return f"{steps}, seconds unknown: {plan.step_time.basis}"
     pace = plan_range(plan.step_time.step_ms, "ms")
     return f"{steps} of {pace}, {plan_range(plan.seconds, 's')} ({plan.step_time.basis})"
+
+
+def compiling(plan: Plan, seconds: CompileTime) -> str:
+    """Return the seconds before the clock, with their price on a rented machine, in words."""
+    text = f"{plan_range(Interval(seconds.low, seconds.low, seconds.high), 's')} before the clock"
+    if plan.gpu and plan.gpu.usd_per_hour:
+        low, high = (f"{s / 3600 * plan.gpu.usd_per_hour:.2f}" for s in seconds[:2])
+        text += f", {low} to {high} dollars"
+    return f"{text} ({seconds.basis})"
 
 
 def scoring(plan: Plan) -> str:
@@ -168,6 +178,7 @@ def plan_lines(cfg: Config, plan: Plan) -> list[str]:
         f"headroom   {rounded(plan.headroom)} of {plan.cap_bytes:,} bytes{_warning(plan)}",
         f"work       {work(plan)} (matrices {plan.flops.matmul / 1e6:.4g}, attention {plan.flops.attention / 1e6:.4g})",
         f"time       {training(plan)}",
+        *([f"compiling  {compiling(plan, plan.compiling)}"] if plan.compiling else []),
         # The machine's line has seconds by a formula where no finished run tells them.
         *([f"scoring    {scoring(plan)}"] if plan.score.seconds or not plan.gpu else []),
         *([] if plan.gpu else [f"memory     {memory(plan)}"]),
@@ -196,6 +207,8 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "steps": plan.steps and list(plan.steps),
         "train_seconds": plan.seconds and list(plan.seconds),
         "speed_basis": plan.step_time.basis,
+        "compile_seconds": plan.compiling and list(plan.compiling[:2]),
+        "compile_basis": plan.compiling and plan.compiling.basis,
         "score_stride": plan.score.stride,
         "score_tokens": plan.score.tokens,
         "score_seconds": plan.score.seconds,

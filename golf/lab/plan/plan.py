@@ -14,7 +14,15 @@ from golf.lab.plan.gpu_plan import GPUPlan, gpu_plan, unplanned
 from golf.lab.plan.history import FinishedRun, finished_runs
 from golf.lab.plan.machines import Machine, machine_like
 from golf.lab.plan.memory import cpu_bytes
-from golf.lab.plan.seconds import ScoreTime, StepTime, expected_step_time, score_time, steps_within_budget
+from golf.lab.plan.seconds import (
+    CompileTime,
+    ScoreTime,
+    StepTime,
+    compile_time,
+    expected_step_time,
+    score_time,
+    steps_within_budget,
+)
 from golf.lab.plan.tensors import StoredTensors, stored_tensors
 from golf.run.environment import machine_kind
 from golf.run.folder import runs_root
@@ -50,6 +58,7 @@ class Plan:
     flops: FlopsPerToken
     batch_tokens: int
     step_time: StepTime
+    compiling: CompileTime | None  # None without a compiler
     steps: Interval | None  # None if the clock ends the run and the time of a step is unknown
     train_seconds: float  # budget; 0 without a clock
     score: ScoreTime
@@ -132,6 +141,7 @@ def make_plan(
         flops=flops,
         batch_tokens=batch,
         step_time=step_time,
+        compiling=compile_time(cfg, title, history),
         steps=steps,
         train_seconds=cfg.budget.train_seconds,
         score=score_time(cfg, model, title, history),

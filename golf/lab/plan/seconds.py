@@ -28,6 +28,11 @@ from golf.words import counted
 SIMILAR = 2.0  # largest ratio of operations a step between runs that are compared
 MOST_COMPARED = 5  # finished runs
 LEAST_SECONDS = 1.0  # of a score that tells the speed of others; the rest of a shorter one is not its operations
+# Warm-up with compiling where no finished run tells it: docs/planning.md and docs/benchmarks_log.md.
+ESTIMATED_COMPILING = {
+    "cuda": (84.0, 188.0, "an estimate: public logs of 8×H100"),
+    "cpu": (20.0, 60.0, "an estimate: one block and a whole model on two cores"),
+}
 STRIDE = 64  # tokens, for configurations without a sliding score
 
 
@@ -35,6 +40,14 @@ class StepTime(NamedTuple):
     """Time of a training step."""
 
     step_ms: Interval | None  # None if no finished run tells
+    basis: str  # evidence in words
+
+
+class CompileTime(NamedTuple):
+    """Seconds before the clock in which a run compiles, warms up and proves its techniques."""
+
+    low: float  # where an earlier run has left compiled code
+    high: float
     basis: str  # evidence in words
 
 
@@ -69,6 +82,25 @@ def expected_step_time(cfg: Config, flops_per_step: float, machine: str, history
     values = (min(per_flop), statistics.median(per_flop), max(per_flop))
     basis = f"{counted(len(per_flop), 'finished run')} here"
     return StepTime(Interval(*(rate * flops_per_step for rate in values)), basis)
+
+
+def compile_time(cfg: Config, machine: str, history: Sequence[FinishedRun]) -> CompileTime | None:
+    """Return the seconds of compiling from finished runs of this model on `machine`, or else an estimate.
+
+    None for runs that do not compile.
+    """
+    if cfg.launch.compile == "off":
+        return None
+    graph = cfg.model, cfg.tech, cfg.data.train_seq_len, cfg.data.micro_batches
+    same = [
+        run.result.warmup_seconds
+        for run in history
+        if run.machine == machine and _way(run.config) == _way(cfg) and run.result.warmup_seconds
+        if (run.config.model, run.config.tech, run.config.data.train_seq_len, run.config.data.micro_batches) == graph
+    ]
+    if same:
+        return CompileTime(min(same), max(same), f"{counted(len(same), 'finished run')} of this model here")
+    return CompileTime(*ESTIMATED_COMPILING["cuda" if cfg.launch.device == "cuda" else "cpu"])
 
 
 def _way(cfg: Config) -> tuple[object, ...]:

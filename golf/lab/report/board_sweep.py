@@ -9,6 +9,7 @@ from golf.lab.report.board_field import public_field
 from golf.lab.report.findings import Findings, mean_interval, score_title, swept_numbers, variant_name
 from golf.lab.report.results import results_table
 from golf.lab.report.rows import IMPORTED, RunRow
+from golf.lab.report.store import run_id
 from golf.lab.report.table import Column
 from golf.lab.report.variants import SCORES, Variant
 
@@ -86,8 +87,3 @@ def _seed(row: RunRow, field: str) -> dict[str, Any]:
 def page_of(row: RunRow) -> str:
     """Return the name of a run on the board; empty for a row without a run folder, such as an imported one."""
     return run_id(row.path) if row.path and row.source != IMPORTED else ""
-
-
-def run_id(folder: Path) -> str:
-    """Return the name of a run folder on the board, `<name>-<variant id>/seed<k>`."""
-    return f"{folder.parent.name}/{folder.name}"

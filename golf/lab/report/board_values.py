@@ -16,10 +16,9 @@ from golf.errors import GolfError
 from golf.files import DAMAGED, read_json
 from golf.lab.report.board_curves import VALIDATION, MetricsTail
 from golf.lab.report.board_run import remarks_of
-from golf.lab.report.board_sweep import run_id
 from golf.lab.report.changes import Flat, settings_that_differ
 from golf.lab.report.rows import RunRow, row_of
-from golf.lab.report.store import find_record, seed_of, standing_row
+from golf.lab.report.store import find_record, run_id, seed_of, standing_row
 from golf.run.folder import RunFolder
 from golf.run.identity import identity_of
 from golf.run.locks import is_held, run_lock_name

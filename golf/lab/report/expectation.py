@@ -7,7 +7,8 @@ record has few seeds, so its sd is pooled over all records of record_losses.csv;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -15,10 +16,10 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.lab.report.board_curves import TRAIN, VALIDATION, MetricsTail
-from golf.lab.report.board_sweep import run_id
+from golf.lab.report.findings import Findings, variant_name
 from golf.lab.report.record_curves import Curve, record_curves, shared_steps
 from golf.lab.report.statistics import Comparison, pooled_sd
-from golf.lab.report.store import run_folders, standing_row
+from golf.lab.report.store import run_folders, run_id, standing_row
 from golf.registry import CHANGES_ORDER
 from golf.run.folder import RunFolder
 from golf.run.identity import identity
@@ -26,6 +27,7 @@ from golf.run.progress import how_far
 from golf.settings.composition import compose
 from golf.settings.config import Config, eval_seq_len, world_size
 from golf.tables import grouped
+from golf.words import signed
 
 AGREES, DIFFERS, CANNOT_COMPARE = "agrees", "differs", "cannot_compare"
 CONFIDENCE = 0.95
@@ -85,6 +87,31 @@ def expectations(runs: Path, named: str) -> list[Expectation]:
     return [_expectation(folder, _reference(named, folder, own)) for folder in folders]
 
 
+def about_expectations(findings: Findings) -> Iterator[str]:
+    """Yield a sentence for each running seed whose setting `expect` names what it should be."""
+    for variant in findings.variants:
+        for row in variant.rows:
+            if row.is_open and row.path and (said := about_expected(row.path)):
+                yield f"{variant_name(findings, variant)}, seed {row.seed}, goes on: {said}."
+
+
+def about_expected(folder: Path) -> str:
+    """Return how far the losses of a run are from those that its setting `expect` names, in a few words.
+
+    Nothing is said where they do not compare: another text order or batch, other ranks, or no common step yet.
+    """
+    try:
+        if not (named := RunFolder(folder).read_config().expect):
+            return ""
+        (one,) = expectations(folder, named)
+    except GolfError as error:
+        return str(error)
+    if one.difference_nats is None:
+        return ""
+    far = f"step {one.steps[-1]:,}: {signed(one.difference_nats)} nats from {one.reference}"
+    return f"{far}, right runs are within {one.within_nats:.4f}" + (": something differs" * (one.verdict == DIFFERS))
+
+
 def _own(named: str) -> list[Path]:
     """Return the run folders that `named` says. Raises `GolfError` if it says neither runs nor a record."""
     try:
@@ -97,12 +124,17 @@ def _own(named: str) -> list[Path]:
 def _reference(named: str, run: Path, folders: Sequence[Path]) -> Reference:
     """Return the record of that name or else the finished seeds of `folders` without `run` itself."""
     if not folders:
-        cfg = compose([f"experiment=records/{named}", "scale=record"])
-        return Reference(named, cfg, record_curves()[named], is_public=True)
+        return _record(named)
     seeds = grouped((folder.name.partition(".")[0], folder) for folder in folders if folder.resolve() != run.resolve())
     rows = [row for row in map(standing_row, seeds.values()) if row.counts]
     curves = [_curve(row.path) for row in rows if row.path]
     return Reference(folders[0].parent.name, RunFolder(folders[0]).read_config(), curves, is_public=False)
+
+
+@functools.cache
+def _record(name: str) -> Reference:
+    cfg = compose([f"experiment=records/{name}", "scale=record"])
+    return Reference(name, cfg, record_curves()[name], is_public=True)
 
 
 def _curve(folder: Path) -> Curve:

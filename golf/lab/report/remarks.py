@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from golf.lab.report.expectation import about_expectations
 from golf.lab.report.findings import Findings
 from golf.lab.report.interaction import about_interactions
 from golf.lab.report.losses import counts_losses
@@ -18,7 +19,7 @@ from golf.lab.report.underway import about_underway
 from golf.lab.report.variants import Variant, compared_before
 from golf.words import counted, listed, significant
 
-OF_DIFFERENCES = (about_origins, about_interactions, about_optimum, about_underway)
+OF_DIFFERENCES = (about_origins, about_interactions, about_optimum, about_underway, about_expectations)
 MOST_NAMES = 4  # machines that a remark names
 MANY = 3  # number of variants that may be equal, from which on a remark says that chance flatters the best
 

@@ -20,7 +20,7 @@ from golf.run.core_time import starved
 from golf.run.environment import kind_of
 from golf.run.folder import RunFolder, is_of_folder, why_open
 from golf.run.identity import identity_of
-from golf.run.result import CRASHED, FINAL, INTERRUPTED, LARGEST, NOT_PLAUSIBLE, OK, check_types
+from golf.run.result import CRASHED, FINAL, INTERRUPTED, LARGEST, NOT_PLAUSIBLE, OK, STOPPED, check_types
 
 OWN, IMPORTED = "own", "imported"
 UNFINISHED = "unfinished"  # folder without a result: the run goes on or was killed
@@ -29,7 +29,7 @@ REFUSED = "refused"  # asked for by a sweep, refused by the checks of the config
 OPEN_STATES = (UNFINISHED, WAITING)
 STARVED = "starved"  # ended under a clock with too few of the cores that it asked for: its seconds are others'
 UNREADABLE = "unreadable"  # result that is not JSON, lacks a required key or has an unknown state
-STATES = (*FINAL, CRASHED, INTERRUPTED)  # states of a result
+STATES = (*FINAL, CRASHED, INTERRUPTED, STOPPED)  # states of a result
 MEASURED = (
     *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes", "model_params"),
     *("steps", "step_ms", "train_seconds", "cpu_seconds", "eval_seconds"),

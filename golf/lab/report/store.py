@@ -15,12 +15,12 @@ from golf.files import DAMAGED, read_json
 from golf.lab.report.rows import STARVED, UNREADABLE, RunRow, is_score, row_of
 from golf.run.code import standing
 from golf.run.folder import by_age, runs_root
-from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK
+from golf.run.result import CRASHED, FINAL, INTERRUPTED, OK, STOPPED
 from golf.tables import grouped
 
 RowOf = Callable[[Path], RunRow]  # reader of a run folder; callers that have read it before give their own
 # Any other attempt at the seed replaces one in these states.
-SAYS_NOTHING = (CRASHED, INTERRUPTED, UNREADABLE, STARVED)
+SAYS_NOTHING = (CRASHED, INTERRUPTED, STOPPED, UNREADABLE, STARVED)
 
 
 def find_record(target: str, root: Path) -> dict[str, Any] | None:
@@ -149,7 +149,7 @@ def index_runs(root: Path) -> dict[str, list[Path]]:
 def standing_row(folders: Sequence[Path], row_of: RowOf = row_of) -> RunRow:
     """Return the finished attempt that stands for a seed, with a remark on each other finished result.
 
-    Crashed and interrupted attempts count only if no other ended. `row_of` reads the row of a folder.
+    Crashed, interrupted and stopped attempts count only if no other ended. `row_of` reads the row of a folder.
     """
     if len(folders) == 1:
         return row_of(folders[0])
@@ -183,3 +183,8 @@ def seed_of(folder: Path) -> int | None:
     """Return the seed in a run folder's name; None for another name."""
     digits = folder.name.removeprefix("seed").partition(".")[0]
     return int(digits) if digits.isdigit() else None
+
+
+def run_id(folder: Path) -> str:
+    """Return the name of a run folder on the board, `<name>-<variant id>/seed<k>`."""
+    return f"{folder.parent.name}/{folder.name}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from golf.lab.report.rows import OWN, STARVED, UNREADABLE, RunRow, is_score, read_settings
-from golf.run.result import CRASHED, DIVERGED, OVER_BYTES, OVER_TIME, PRUNED, VOID
+from golf.run.result import CRASHED, DIVERGED, OVER_BYTES, OVER_TIME, PRUNED, STOPPED, VOID
 
 SCORES = {  # name on the command line → field of a row
     "final": "val_bpb",
@@ -21,7 +21,7 @@ SCORES = {  # name on the command line → field of a row
 }
 WAYS = {"final": "how", "sliding": "sliding_how", "ttt": "ttt_how"}  # score → field of the way in which it was taken
 # Ends that keep a run out of means and verdicts.
-LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED, PRUNED, UNREADABLE, STARVED)
+LOST_STATES = (OVER_TIME, OVER_BYTES, DIVERGED, VOID, CRASHED, PRUNED, STOPPED, UNREADABLE, STARVED)
 
 
 @dataclass(frozen=True)

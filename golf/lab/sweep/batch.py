@@ -13,7 +13,16 @@ from typing import Any
 
 from golf.errors import GolfError
 from golf.lab.sweep.display import SweepDisplay
-from golf.lab.sweep.jobs import Job, Refused, common_overrides, distinct, is_repeated, label, made_by_other_code
+from golf.lab.sweep.jobs import (
+    Job,
+    Refused,
+    about_stopped,
+    common_overrides,
+    distinct,
+    is_repeated,
+    label,
+    made_by_other_code,
+)
 from golf.lab.sweep.record import extended, make_record, read_record, write_record
 from golf.lab.sweep.scheduler import LocalSweep
 from golf.launch.shares import shares
@@ -128,6 +137,8 @@ def announce(asked: int, wanted: Sequence[Job], duplicates: int, refused: int) -
     finished = [job.key for job in wanted if job not in to_run]
     for sentence in made_by_other_code(finished):
         print(f"  {sentence}; launch.fresh=true runs them again", flush=True)
+    for sentence in about_stopped(finished):
+        print(f"  {sentence}", flush=True)
     if again := [job for job in to_run if job.cfg.launch.fresh and is_repeated(job.key)]:
         print(f"  {len(again)} repeat finished runs of the same code, whose first results count in tables", flush=True)
     if to_run:

@@ -11,14 +11,16 @@ from typing import Any
 from golf.files import DAMAGED, parsed, read_plain
 from golf.run.attempts import at_work
 from golf.run.code import about_change, code_of_run, own_code
-from golf.run.folder import RunFolder, find_run, finished_run, runs_root
+from golf.run.folder import RunFolder, find_run, finished_run, runs_root, state_of
 from golf.run.identity import variant_id
 from golf.run.locks import is_locked, run_lock_name
+from golf.run.result import STOPPED
 from golf.settings.config import Config
+from golf.words import counted
 
 Key = tuple[str, int]  # variant id and seed
 AS_IT_IS = "the command as it is"  # label of a variant beside bundles on top of it
-MISSING, RUNNING, STOPPED, FINISHED = "missing", "running", "stopped", "finished"
+MISSING, RUNNING, KILLED, FINISHED = "missing", "running", "killed", "finished"
 TAIL_BYTES = 4096  # longest end of metrics.jsonl that is read for its last line
 
 
@@ -81,16 +83,16 @@ def label(job: Job | Refused, common: Iterable[str]) -> str:
 
 
 def progress_of(key: Key) -> str:
-    """Return how far a run is: missing, running, stopped or finished.
+    """Return how far a run is: missing, running, killed or finished.
 
-    A stopped run has an attempt that was cut short, and no process works on it.
+    A killed run has an attempt that was cut short, and no process works on it.
     """
     # First, because an attempt that runs beside a finished one, under `launch.fresh`, does not undo it.
     if finished_run(*key):
         return FINISHED
     if is_locked(run_lock_name(*key)) or at_work(*key):
         return RUNNING
-    return STOPPED if find_run(*key) else MISSING
+    return KILLED if find_run(*key) else MISSING
 
 
 def made_by_other_code(keys: Iterable[Key]) -> list[str]:
@@ -99,6 +101,15 @@ def made_by_other_code(keys: Iterable[Key]) -> list[str]:
     codes = Counter(code_of_run(run.path) for run in found)
     changes = [(n, about_change(code, runs_root())) for code, n in codes.items()]
     return [f"{n} finished before, by {change}" for n, change in changes if change]
+
+
+def about_stopped(keys: Iterable[Key]) -> list[str]:
+    """Return a sentence about the runs among `keys` that `golf stop` ended; none without any."""
+    stopped = [run for key in keys if (run := find_run(*key)) and state_of(run) == STOPPED]
+    if not stopped:
+        return []
+    folders = " ".join(str(run.path) for run in stopped)
+    return [f"{counted(len(stopped), 'run')} stopped by hand, left so; golf stop --undo {folders} lets them go on"]
 
 
 def is_repeated(key: Key) -> bool:

@@ -40,6 +40,8 @@ class Pod:
     folder: Path
     hidden: list[Path] = field(default_factory=list)
     port: int = field(default_factory=free_port)
+    address: str = "127.0.0.1"  # any other is that of a network of its own, with this machine at the number before it
+    rate: str = ""  # of its network, both ways
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -52,7 +54,7 @@ class Pod:
 
     @property
     def host(self) -> str:
-        return f"root@127.0.0.1:{self.port}"
+        return f"root@{self.address}:{self.port}"
 
     @property
     def ssh(self) -> str:
@@ -73,7 +75,7 @@ class Pod:
         enter.chmod(0o755)
         lines = {
             "Port": self.port,
-            "ListenAddress": "127.0.0.1",
+            "ListenAddress": self.address,
             "HostKey": self.folder / "host_key",
             "AuthorizedKeysFile": f"{key}.pub",
             "StrictModes": "no",
@@ -92,14 +94,37 @@ class Pod:
         keep = f"mkdir -p {self.folder.parent}\n"
         script = f"hostname {self.name}\n{hide}{keep}exec {SSHD} -D -e -f {self.folder}/sshd_config"
         with (self.folder / "sshd.log").open("ab") as log:
-            self.process = subprocess.Popen([*NAMESPACES, "sh", "-c", script], stdout=log, stderr=log)
+            command = [*self._network(), *NAMESPACES, "sh", "-c", script]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         until = time.monotonic() + 20
         while True:
             with socket.socket() as s:
-                if not s.connect_ex(("127.0.0.1", self.port)):
+                if not s.connect_ex((self.address, self.port)):
                     return
             assert time.monotonic() < until and self.process.poll() is None, (self.folder / "sshd.log").read_text()
             time.sleep(0.05)
+
+    def _network(self) -> list[str]:
+        """Make the network of the machine and return the words that start a command in it."""
+        if self.address == "127.0.0.1":
+            return []
+        start, _, last = self.address.rpartition(".")
+        inside, here, there = ("ip", "netns", "exec", self.name), f"{self.name}-0", f"{self.name}-1"
+        subprocess.run(["ip", "netns", "del", self.name], capture_output=True)
+        commands = [
+            ["ip", "netns", "add", self.name],
+            ["ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", self.name],
+            ["ip", "addr", "add", f"{start}.{int(last) - 1}/30", "dev", here],
+            ["ip", "link", "set", here, "up"],
+            [*inside, "ip", "addr", "add", f"{self.address}/30", "dev", there],
+            [*inside, "ip", "link", "set", there, "up"],
+            [*inside, "ip", "link", "set", "lo", "up"],
+        ]
+        slow = ["root", "tbf", "rate", self.rate, "burst", "16kbit", "latency", "1s"]
+        ends = [["tc", "qdisc", "add", "dev", here, *slow], [*inside, "tc", "qdisc", "add", "dev", there, *slow]]
+        for command in [*commands, *(ends if self.rate else [])]:
+            subprocess.run(command, check=True)
+        return list(inside)
 
     def down(self) -> None:
         """Let the machine vanish with all that runs on it. Its disk stays."""

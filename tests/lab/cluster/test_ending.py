@@ -113,7 +113,7 @@ def test_runs_of_a_sweep_on_this_machine_are_stopped_or_not_started(runs: Path) 
     killed.mkdir(parents=True)
     (killed / "metrics.jsonl").write_text('{"event": "train", "step": 3, "train_seconds": 2.0}\n')
     first, second = sweep_status(record)
-    assert (first.state, first.detail) == ("stopped", "step 3, 2 s") and second.state == "not started"
+    assert (first.state, first.detail) == ("killed", "step 3, 2 s") and second.state == "not started"
     told = {"state": "interrupted", "reason": "stopped by SIGUSR2"}
     (killed / "result.json").write_text(json.dumps(told))
     first, _ = sweep_status(record)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import json
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 import tarfile
 import threading
@@ -23,10 +26,13 @@ from golf.lab.cluster.bring import _run_done
 from golf.lab.cluster.ending import ending
 from golf.lab.cluster.line import _failure, read_answer
 from golf.lab.cluster.parcel import pack, stamps, unpack
-from golf.lab.cluster.pod import send
+from golf.lab.cluster.pod import _states, send
 from golf.lab.cluster.rented import _data_to_send, _so_far
-from golf.run.folder import runs_root
+from golf.run.folder import RunFolder, runs_root
+from golf.run.locks import lock_file
+from golf.run.sweeps import sweep_folder
 from golf.settings.jobs_config import ClusterConfig
+from tests.support import ROOT
 
 
 def parcel(folder: Path) -> bytes:
@@ -170,6 +176,66 @@ def test_the_last_sweep_of_a_machine_stops_it_once(runs: Path, tmp_path: Path) -
     failing.write()
     write_heard(failing, Heard(heard_at=1.0, is_home=True))
     assert _run_done("t") == ["cluster.done failed with status 3, and golf follow t tries again: exit 3"]
+
+
+FOLLOW = """
+import sys, time
+from golf.lab.cluster import bring
+# The last rounds are decided at the same moment, and a busy machine takes its time to end the processes.
+bring._sends_a_round = lambda name: time.sleep(float(sys.argv[2]) - time.time())
+run_done = bring._run_done
+bring._run_done = lambda name: (run_done(name), time.sleep(1))[0]
+sys.exit(bring.follow(sys.argv[1]))
+"""
+
+
+def test_two_sweeps_in_rounds_that_end_at_once_stop_their_machine_once(runs: Path, tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    for sweep in ("s", "t"):
+        sent = dataclasses.replace(batch(runs, 1, sweep), done=f"echo $GOLF_HOST >> {stopped}")
+        sent.write()
+        write_heard(sent, Heard(heard_at=1.0, is_home=True))
+        (runs / f"sweeps/{sweep}/waves.jsonl").touch()
+    command = [sys.executable, "-c", FOLLOW]
+    at = str(time.time() + 3)
+    followers = [subprocess.Popen([*command, sweep, at], cwd=ROOT) for sweep in ("s", "t")]
+    assert [follower.wait(60) for follower in followers] == [0, 0]
+    assert stopped.read_text() == "pod1\n"
+
+
+def test_a_crash_is_seen_on_a_machine_whose_clock_is_behind(runs: Path) -> None:
+    asked, folder = sweep_folder("s") / "ssh/b.jobs.json", RunFolder(runs / "4l-abc/seed1")
+    write_json(asked, {})
+    # The batch has the time of the machine that sent it.
+    os.utime(asked, (time.time() + 3600,) * 2)
+    before = RunFolder(runs / "4l-abc/seed2")
+    for one in (folder, before):
+        write_json(one.config, {})
+    write_json(before.result, {"state": "crashed", "variant_id": "abc", "seed": 2})
+    os.utime(before.result, (time.time() - 60,) * 2)
+    lock = lock_file(asked.with_suffix(".lock"))
+    assert lock
+    with lock:
+        write_json(folder.result, {"state": "crashed", "variant_id": "abc", "seed": 1})
+        states = _states(asked, [("abc", 1), ("abc", 2)], is_alive=True)
+    assert states["0"][0] == "ENDED" and states["1"][0] == "PENDING", "an earlier crash is tried again"
+
+
+def test_hundreds_of_checkpoints_come_home(runs: Path, tmp_path: Path) -> None:
+    keys = [(f"{number:08x}", 1) for number in range(80)]
+    for variant, seed in keys:
+        folder = runs / f"4l-{variant}/seed{seed}"
+        (folder / "checkpoint/step1").mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "checkpoint/latest.json").write_text('{"step": 1, "ranks": 1}')
+        (folder / "checkpoint/step1/rank0.safetensors").write_text(variant)
+    asked = {"sweep": "s", "batch": "b", "keys": keys, "all_keys": keys, "known": {}}
+    few = "ulimit -S -n 100 && exec " + shlex.join([sys.executable, "-m", "golf.lab.cluster.pod", "send"])
+    done = subprocess.run(["sh", "-c", few], input=json.dumps(asked).encode() + b"\n", capture_output=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    out = io.BytesIO(done.stdout)
+    read_answer(iter(out.readline, b""))
+    assert len(unpack(out, lambda name: tmp_path / "home" / name)) == 240
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,22 @@ def test_cancelling_a_sweep_stops_what_is_left(cluster: Environment, tiny: OwnDa
     wait_for("end of all processes", lambda: not processes_of(runs))
 
 
+def test_one_run_is_stopped_and_the_others_go_on(cluster: Environment, tiny: OwnDataset, runs: Path) -> None:
+    sweep = ["schedule.iterations=400", "launch.checkpoint_seconds=0.5", "cluster.at_once=2", "seed=1,2"]
+    submit(cluster, tiny, *sweep)
+    wait_for("checkpoint", lambda: bool(list(runs.glob("*/seed1/checkpoint/latest.json"))))
+    folder = next(runs.glob("*/seed1"))
+    assert f"{folder}: stopped" in golf("stop", cluster, str(folder))
+    wait_for("empty queue", lambda: queue_is_empty(cluster))
+    assert "1 ok" in states(runs, cluster).splitlines()[0] and "1 stopped" in states(runs, cluster).splitlines()[0]
+    shown = submit(cluster, tiny, *sweep)
+    assert "0 to submit" in shown and f"golf stop --undo {folder} lets them go on" in shown
+    assert "to go on" in golf("stop", cluster, "--undo", str(folder))
+    assert "1 to submit" in submit(cluster, tiny, *sweep)
+    wait_for("empty queue", lambda: queue_is_empty(cluster))
+    assert "2 ok" in states(runs, cluster) and metrics(folder, "resumed")[0]["step"] > 0
+
+
 def test_a_time_limit_leaves_an_interrupted_run_and_no_process(
     cluster: Environment, tiny: OwnDataset, runs: Path
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from golf.lab.cluster.follow import states
 from golf.lab.corpora.own_text import OwnDataset
+from golf.run.environment import package_version
 from golf.run.locks import is_held
 from golf.run.result import OK, Result, read_result
 from tests.lab.cluster.pods import Pod, free_port
@@ -153,6 +154,49 @@ def test_a_run_goes_on_elsewhere_when_its_machine_vanishes(
     resumed = [metrics(folder, "resumed")[0]["step"] for folder in runs.glob("*/seed*")]
     assert len(resumed) == 2 and min(resumed) > 0
     assert_bits_of_runs_here(runs, tiny, tmp_path, "seed=1,2", *LONG)
+
+
+def python_of(pod: Pod, hours: int, torch: str) -> str:
+    """Return the setting under which the Python of a machine has a clock that is off, and names another torch."""
+    place = pod.folder / "python"
+    (place / f"torch-{torch}.dist-info").mkdir(parents=True)
+    (place / f"torch-{torch}.dist-info/METADATA").write_text(f"Name: torch\nVersion: {torch}\n")
+    clock = f"import time\nkernel = time.time\ntime.time = lambda: kernel() + 3600 * {hours}\n"
+    (place / "sitecustomize.py").write_text(clock)
+    return f"cluster.setup=['export PYTHONPATH={place}:$PYTHONPATH']"
+
+
+def test_machines_with_slow_lines_other_clocks_homes_and_versions(
+    pods: list[Pod], tiny: OwnDataset, runs: Path, tmp_path: Path
+) -> None:
+    """Each machine is in a network of its own, whose line takes a megabit a second."""
+    hours = (-72, 5)
+    for number, pod in enumerate(pods):
+        pod.down()
+        pod.address, pod.rate = f"10.77.{number}.2", "1mbit"
+        pod.up()
+    (first, second), setups = pods, [python_of(pod, h, "2.11.0") for pod, h in zip(pods, hours, strict=True)]
+    try:
+        begun = time.monotonic()
+        done = submit(first, tiny, "seed=1,2", "cluster.lost_minutes=0", setups[0], *LONG)
+        print(f"sent in {time.monotonic() - begun:.0f} s")
+        assert f"note: torch is 2.11.0 on {first.host} and {package_version('torch')} here" in done.stdout, done.stderr
+        wait_for("checkpoint", lambda: len(list(runs.glob("*/seed*/checkpoint/latest.json"))) == 2, runs)
+        assert nothing_half_written(runs)
+        starts = [json.loads(p.read_text())["started_at"] for p in runs.glob("*/seed*/environment.json")]
+        assert all(start < time.time() - 71 * 3600 for start in starts)
+        first.down()
+        wait_until_home(runs)
+        assert "2 lost" in table(runs)
+        done = submit(second, tiny, "seed=1,2", "cluster.lost_minutes=0", setups[1], *LONG)
+        assert "2 to submit" in done.stdout and "torch is 2.11.0" in done.stdout, done.stderr
+        wait_until_home(runs)
+        assert "2 ok" in table(runs) and {r.host for r in results(runs).values()} == {"pod-b"}
+        assert all(metrics(folder, "resumed")[0]["step"] > 0 for folder in runs.glob("*/seed*"))
+        assert_bits_of_runs_here(runs, tiny, tmp_path, "seed=1,2", *LONG)
+    finally:
+        for pod in pods:
+            subprocess.run(["ip", "netns", "del", pod.name], check=True)
 
 
 def test_a_sweep_is_cancelled_and_goes_on_where_it_was(pods: list[Pod], tiny: OwnDataset, runs: Path) -> None:
@@ -302,6 +346,27 @@ def test_every_run_counts_once_however_often_lines_drop_and_processes_die(
     assert "3 ok" in table(runs)
     print(f"{cut} launchers killed, {dropped} lines dropped in them, {stopped} followers killed")
     assert_bits_of_runs_here(runs, tiny, tmp_path, *settings)
+
+
+def test_one_run_is_stopped_on_its_machine(pods: list[Pod], tiny: OwnDataset, runs: Path) -> None:
+    assert submit(pods[0], tiny, "seed=1,2,3", *LONG).returncode == 0
+    wait_for("checkpoint", lambda: list(runs.glob("*/seed1/checkpoint/latest.json")), runs)
+    folder = next(runs.glob("*/seed1"))
+    done = golf_command("stop", str(folder))
+    assert done.returncode == 0 and f"{folder}: stopped" in done.stdout, done.stderr
+    # The batch goes on there, so the state is taken back there, too.
+    assert golf_command("stop", "--undo", str(folder)).returncode == 0
+    assert golf_command("follow", sweep(runs)).returncode == 2, "the follower is at work"
+    assert golf_command("stop", str(folder)).returncode == 0
+    wait_until_home(runs)
+    assert "2 ok, 1 stopped" in table(runs) and "by golf stop" in table(runs)
+    shown = submit(pods[1], tiny, "seed=1,2,3", *LONG)
+    assert "0 to submit, 3 finished" in shown.stdout and f"golf stop --undo {folder} lets them" in shown.stdout
+    assert golf_command("stop", "--undo", str(folder)).returncode == 0
+    # Where it was stopped, its files still say so.
+    assert "1 to submit" in submit(pods[0], tiny, "seed=1,2,3", *LONG).stdout
+    wait_until_home(runs)
+    assert "3 ok" in table(runs) and metrics(folder, "resumed")[0]["step"] > 0
 
 
 def test_two_followers_do_not_disturb_each_other(pods: list[Pod], tiny: OwnDataset, runs: Path) -> None:

@@ -11,7 +11,15 @@ from golf.challenge import VALIDATION_TOKENS
 from golf.lab.plan.flops import challenge_tokens
 from golf.lab.plan.gpu_lines import ttt as ttt_in_words
 from golf.lab.plan.gpu_plan import gpu_plan
-from golf.lab.plan.gpu_scoring import PassCost, _batch_flops, document_lengths, sliding_seconds, ttt_range, ttt_seconds
+from golf.lab.plan.gpu_scoring import (
+    PassCost,
+    _batch_flops,
+    document_lengths,
+    sliding_seconds,
+    slower_scores,
+    ttt_range,
+    ttt_seconds,
+)
 from golf.lab.plan.machines import overrides_on, parse_machine
 from golf.settings.config import Config, TTTRecipe
 from golf.settings.hardware import assumed
@@ -66,6 +74,18 @@ def test_the_five_unmerged_runs_are_within_what_the_plan_says(name: str) -> None
     low, high = ttt_range(cfg, planned)
     assert low < min(seeds) and max(seeds) < high
     assert planned / statistics.mean(seeds) - 1 == pytest.approx(ERRORS[name], abs=0.01)
+
+
+def test_without_flash_attention_3_the_share_of_attention_alone_changes() -> None:
+    """Of the record's operations attention has a quarter at 2,048 tokens: at half the speed scores take 1.2 times."""
+    assert slower_scores("fa3", 2048) == 1.0
+    assert 1.15 < slower_scores("sdpa", 2048) < 1.25
+    assert slower_scores("sdpa", 1024) ** 2 == pytest.approx(slower_scores("sdpa", 2048))
+    cfg = record("2026-04-27_caseops_lqer_9hp")
+    model = shapeless_model(cfg)
+    with_it = ttt_seconds(cfg, model)
+    cfg.model.attention = "varlen"
+    assert ttt_seconds(cfg, model) / with_it == pytest.approx(slower_scores("varlen", 2048), rel=0.01)
 
 
 def test_hints_of_a_tilt_are_in_the_plan() -> None:

@@ -8,7 +8,7 @@ import pytest
 from golf.lab.plan.artifact_size import Interval
 from golf.lab.plan.flops import flops_per_token
 from golf.lab.plan.history import FinishedRun
-from golf.lab.plan.seconds import expected_step_time, steps_within_budget
+from golf.lab.plan.seconds import compile_time, expected_step_time, steps_within_budget
 from golf.run.folder import RunFolder
 from golf.run.result import Result
 from golf.settings.config import Config
@@ -70,3 +70,18 @@ def test_steps_until_the_clock_or_the_cap(cfg: Config) -> None:
     assert steps_within_budget(cfg, None) is None
     no_clock = dataclasses.replace(capped, budget=dataclasses.replace(cfg.budget, train_seconds=0.0))
     assert steps_within_budget(no_clock, None) == (500.0, 500.0, 500.0)
+
+
+def test_compiling_is_measured_by_runs_of_the_model_or_an_estimate(cfg: Config) -> None:
+    cfg = dataclasses.replace(cfg, launch=dataclasses.replace(cfg.launch, compile="off"))
+    assert compile_time(cfg, HERE, []) is None
+    compiled = dataclasses.replace(cfg, launch=dataclasses.replace(cfg.launch, compile="full"))
+    first, second, eager = ran(compiled, 100.0), ran(compiled, 100.0), ran(cfg, 100.0)
+    wider = dataclasses.replace(compiled, model=dataclasses.replace(cfg.model, model_dim=8))
+    other, elsewhere = ran(wider, 100.0), ran(compiled, 100.0, "8× H100")
+    for run, seconds in ((first, 22.0), (second, 4.0), (eager, 1.0), (other, 50.0), (elsewhere, 90.0)):
+        run.result.warmup_seconds = seconds
+    told = compile_time(compiled, HERE, [first, second, eager, other, elsewhere])
+    assert told and told[:2] == (4.0, 22.0) and told.basis == "2 finished runs of this model here"
+    guess = compile_time(compiled, HERE, [other, elsewhere])
+    assert guess and guess.basis.startswith("an estimate") and guess.low < guess.high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -12,14 +13,19 @@ from golf.bits import Score
 from golf.commands import cli
 from golf.errors import GolfError
 from golf.files import write_json
+from golf.lab.cluster.status import find_record, sweep_status
 from golf.lab.report.board_curves import TRAIN, VALIDATION
 from golf.lab.report.expectation import AGREES, WORDS, expectations, judged, public_spread, text_of
+from golf.lab.report.findings import judged as judged_study
 from golf.lab.report.record_curves import record_curves, shared_steps
+from golf.lab.report.remarks import remarks_on
+from golf.lab.report.study import read_study
 from golf.run.folder import RunFolder, create_run_folder
+from golf.run.locks import lock_file
 from golf.run.result import to_json
 from golf.run.runlog import RunLog
-from golf.settings.config import Config
-from tests.lab.report.runs import finished
+from golf.settings.config import Config, RulesConfig
+from tests.lab.report.runs import finished, write_sweep
 from tests.support import ROOT, compose
 
 RECORD = "2026-03-20_int6_mlp3x_swa"
@@ -146,3 +152,32 @@ def test_own_seeds_are_a_reference_once_there_are_two(runs: Path, capsys: pytest
     # t of 2 degrees of freedom at 95 % is 4.303.
     assert found["within_nats"] == pytest.approx(4.3027 * 0.005 * (4 / 3) ** 0.5, rel=1e-3)
     assert (found["verdict"], found["steps"]) == ("agrees", [100])
+
+
+def test_a_run_that_names_what_it_should_be_is_watched(runs: Path) -> None:
+    losses = {step: loss for step, loss in SEEDS[0].losses[VALIDATION].items() if step <= 1000}
+    expects = f"expect={RECORD}"
+    cases = [
+        ([expects], 0.0011),
+        ([expects], 0.05),
+        ([expects, "eval.seq_len=512"], 0.0),
+        (["expect=none_such"], 0.0),
+        ([], 0.0),
+    ]
+    asked = []
+    with contextlib.ExitStack() as at_work:
+        for seed, (overrides, far) in enumerate(cases, start=1):
+            cfg = record_cfg(f"seed={seed}", *overrides)
+            folder = begun(cfg, {step: loss + far for step, loss in losses.items()})
+            lock = lock_file(folder.lock)
+            assert lock
+            at_work.enter_context(lock)
+            asked.append(([f"seed={seed}"], cfg, seed))
+        write_sweep(runs, "watched", asked)
+        said = {line.seed: line.detail for line in sweep_status(find_record("watched")) if line.state == "running"}
+        notes = remarks_on(judged_study(read_study(["watched"]), RulesConfig()))
+    assert f"nats from {RECORD}, right runs are within 0.00" in said[1] and "differs" not in said[1]
+    assert "step 1,000: +0.05" in said[2] and said[2].endswith(": something differs")
+    assert "none_such is no folder of runs and no record whose losses are known" in said[4]
+    assert said[3].startswith("step 1000") and RECORD not in said[3] + said[5], "losses of another text"
+    assert sum(RECORD in note and "goes on: step 1,000" in note for note in notes) == 2

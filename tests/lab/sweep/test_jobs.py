@@ -47,7 +47,7 @@ def test_a_run_is_its_first_finished_attempt(runs: Path) -> None:
     key = variant_id(cfg), 1
     assert find_run(*key) is None and progress_of(key) == "missing"
     killed = attempt(cfg, None)
-    assert (find_run(*key) or killed).path == killed and progress_of(key) == "stopped"  # type: ignore[union-attr]
+    assert (find_run(*key) or killed).path == killed and progress_of(key) == "killed"  # type: ignore[union-attr]
     crashed = attempt(cfg, "crashed")
     assert find_run(*key).path == crashed and finished_run(*key) is None  # type: ignore[union-attr]
     done = attempt(configured(0.02, name="other_name"), "ok")
@@ -80,7 +80,7 @@ def test_what_is_at_work_is_running_and_what_cannot_be_read_has_not_finished(run
     lock.release()
     for content in ("", "[]", "{}", '{"state": "ok", "from the future": 1}'):
         (folder / "result.json").write_text(content)
-        assert finished_run(*key) is None and progress_of(key) == "stopped"
+        assert finished_run(*key) is None and progress_of(key) == "killed"
 
 
 def test_states_that_another_run_would_repeat_are_final() -> None:
