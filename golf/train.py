@@ -53,14 +53,31 @@ if TYPE_CHECKING:
 SHOWN_GROUPS = ("experiment", "model", "optim", "schedule", "quant", "data", "eval", "budget", "rules", "scale")
 # Hydra accepts long flags shortened.
 MULTIRUN = re.compile(r"-m|--m\w*")
+TRACEBACKS = "HYDRA_FULL_ERROR"  # Hydra's variable
 UNTIL = re.compile(r"\+*sweep\.until=['\"]?decided['\"]?")
 SAME_COMMAND_STARTS_OVER = "The same command starts over, in a new folder beside this one."
 SAME_COMMAND_FINISHES = "The same command packs and scores the trained weights; launch.fresh=true trains again."
 SAME_COMMAND_RESUMES = "The same command goes on from the last checkpoint; launch.fresh=true starts over."
 
 
-def command_line() -> int:
-    """Return the exit status: 0 if all runs are `ok`, 1 if one is not, 2 for a mistake in the command or its inputs."""
+def command_line(command: Sequence[str] | None = None) -> int:
+    """Return the exit status: 0 if all runs are `ok`, 1 if one is not, 2 for a mistake in the command or its inputs.
+
+    `command` is a program's name with its arguments, by default those of this process.
+    """
+    before, wish = sys.argv[:], os.environ.get(TRACEBACKS)
+    # Hydra reads its overrides there, and the records of runs keep them.
+    sys.argv[:] = before if command is None else command
+    try:
+        return _command_line()
+    finally:
+        sys.argv[:] = before
+        # A command that runs several sweeps would take golf's own wish for the user's.
+        if wish is None:
+            os.environ.pop(TRACEBACKS, None)
+
+
+def _command_line() -> int:
     set_up()
     outlive_readers()
     # Under torchrun every rank would start all ranks of a run again.
@@ -125,10 +142,10 @@ def _run_all(overrides: list[str], task: Task) -> int:
     # conf/config.yaml takes Hydra's folder from this variable.
     os.environ["GOLF_SWEEP_DIR"] = str(sweep_folder(name))
     # The user's own wish is read before golf sets the same variable.
-    wants_traceback = "HYDRA_FULL_ERROR" in os.environ
+    wants_traceback = TRACEBACKS in os.environ
     register_techniques()
     # Hydra then raises instead of printing its own report.
-    os.environ["HYDRA_FULL_ERROR"] = "1"
+    os.environ[TRACEBACKS] = "1"
     # Python 3.14 reads the help of every argument, and hydra-core 1.3.8 gives it one that is no text.
     argparse.ArgumentParser._check_help = lambda *_: None  # type: ignore[attr-defined]
     rows = task.rows

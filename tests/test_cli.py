@@ -122,7 +122,7 @@ def test_mistakes_end_in_one_sentence(
 def test_train_and_bench_are_their_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from golf import train
 
-    monkeypatch.setattr(train, "command_line", lambda: len(sys.argv))
+    monkeypatch.setattr(train, "command_line", len)
     assert cli.main(["train", "-m", "seed=1,2"]) == 3 and sys.argv == ["golf train", "-m", "seed=1,2"]
     bench = importlib.import_module("golf.commands.bench_command")
     assert (bench.ROOT / "scripts" / "bench.py").is_file()

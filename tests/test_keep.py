@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from golf.lab.corpora.own_text import OwnDataset
 from golf.lab.sweep.campaign import FIRST_OF_CONFIRMATIONS, SEEDS_OF_A_KEEP, path_of
 from golf.run.code import own_code
 from golf.run.identity import variant_id
+from tests.kills import kill_at
 from tests.lab.report.runs import write_run
 from tests.support import ROOT, Done, compose, golf_command, golf_main, tiny_overrides
 
@@ -67,6 +70,7 @@ def test_one_seed_keeps_what_is_lower_and_the_chain_is_confirmed(finished: Finis
     assert bad.returncode == 10 and told(bad)["decision"] == "discard" and told(bad)["difference_bpb"] > 0
     kept = finished.keep(*GOOD.split(), "--json")
     answer = told(kept)
+    assert answer["season"] is None, "one seed has no p"
     assert kept.returncode == 0 and answer["decision"] == "keep" and answer["interval_low_bpb"] is None
     assert answer["incumbent"] == start and answer["candidate"] == good and answer["runs"] == 0
     assert answer["differs"] == {"optim.matrix_lr": [0.028, 0.03], "optim.beta2": [0.95, 0.99]}
@@ -117,6 +121,9 @@ def test_rounds_decide_with_an_interval_and_count_over_the_campaign(finished: Fi
     kept = finished.keep(GOOD, "--decided", "--json")
     answer = told(kept)
     assert kept.returncode == 0 and answer["in_rounds"] and answer["campaign"]["better_over_all_tries"] is True
+    # Two candidates were compared with this incumbent before, and neither was better.
+    assert answer["season"] == {"verdict": "better", "number": 3, "of": 3}
+    assert "over the season: better (3 of 3 comparisons with this incumbent" in finished.keep(GOOD, "--decided").stdout
     assert (
         answer["interval_low_bpb"] < answer["difference_bpb"] < answer["interval_high_bpb"] < 0 and answer["p"] < 0.05
     )
@@ -166,6 +173,47 @@ def test_bundles_alone_and_together_tell_whether_they_add_up(finished: Finished)
     report = told(golf_main(*finished.base, *(f"--variant={one}" for one in arms), "seed=1,2,3", "--json"))
     (said,) = (note for note in report["notes"] if "beside their sum" in note)
     assert "optim.beta2=0.99, optim.matrix_lr=0.03" in said and "no interaction is shown" in said
+
+
+WRITES = [f"{write} {when}" for write in ("fsync", "replace") for when in ("before", "after")]
+
+
+def killed(finished: Finished, moment: str, *words: str) -> bool:
+    """Run `golf keep` in a copy of this process that dies at `moment`, and tell whether it came so far."""
+    if (pid := os.fork()) == 0:
+        kill_at(moment)
+        os._exit(finished.keep(*words).returncode)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_write_loses_no_try_and_counts_none_twice(finished: Finished) -> None:
+    """The start of a campaign, a try at one seed, one in rounds and a confirmation, killed at each of their writes."""
+    fresh = range(FIRST_OF_CONFIRMATIONS, FIRST_OF_CONFIRMATIONS + 2)
+    for bundles, seeds in (([], [1, *fresh]), ([GOOD], [1, *fresh, *range(201, 203)]), ([GOOD, IDLE], range(201, 203))):
+        finished.add(bundles, seeds)
+    steps = ([GOOD], [IDLE, "--decided", "--rounds", "2"], ["--confirm", "--rounds", "2"])
+    undisturbed = [told(finished.keep(*words, "--campaign", "calm", "--json")) for words in steps]
+    for number, write in enumerate(WRITES):
+        name = f"c{number}"
+        # The first write of all is the start of the campaign.
+        assert killed(finished, f"{name}.keep.json {write}", "--campaign", name)
+        assert finished.keep("--campaign", name).returncode == 0
+        for made, (words, expected) in enumerate(zip(steps, undisturbed, strict=True)):
+            for file in ("sweep.json", f"{name}.keep.json"):
+                assert killed(finished, f"{file} {write}", *words, "--campaign", name), (file, write)
+                campaign = json.loads(path_of(name).read_text())
+                recorded = len(campaign["tries"]) + len(campaign["confirmations"])
+                assert recorded == made + (file != "sweep.json" and write == "replace after"), (file, write)
+            answer = told(finished.keep(*words, "--campaign", name, "--json"))
+            # The other campaigns' sweeps with this incumbent are of its season.
+            left_out = {"seconds", "campaign", "season"}
+            assert {k: v for k, v in answer.items() if k not in left_out} == {
+                k: v for k, v in expected.items() if k not in left_out
+            }
+        campaign = json.loads(path_of(name).read_text())
+        assert [one["decision"] for one in campaign["tries"]] == [one["decision"] for one in undisturbed[:2]]
+        assert len(campaign["confirmations"]) == 1 and not list(path_of(name).parent.glob(f".{name}*"))
 
 
 @pytest.mark.slow

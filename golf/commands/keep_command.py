@@ -113,6 +113,9 @@ def _sentences(told: dict[str, Any]) -> Iterable[str]:
     yield f"{told['decision']}: {_measured(told) if 'difference_bpb' in told else told.get('reason', told['sweep'])}"
     if told["decision"] == "keep" and not told["in_rounds"]:
         yield "One seed proves nothing: golf keep --confirm tells which keeps stand."
+    if (place := told.get("season")) and place["of"] > 1:
+        word, against = place["verdict"].replace("_", " "), "comparisons with this incumbent in all sweeps"
+        yield f"over the season: {word} ({place['number']} of {place['of']} {against})"
     if isinstance(told.get("campaign"), dict):
         yield f"{told['campaign']['name']}: try {told['campaign']['tries']}, {told['campaign']['keeps']} kept so far"
 

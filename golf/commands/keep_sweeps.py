@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +13,7 @@ from golf.exits import EXIT_USAGE
 from golf.lab.report.difference import differences
 from golf.lab.report.findings import Findings, judged
 from golf.lab.report.keeping import FALLS, KEEP, REPLACED, UNDECIDED, Decision, decide, standing, worst
-from golf.lab.report.season import discoveries, p_alone
+from golf.lab.report.season import discoveries, p_alone, places_of
 from golf.lab.report.study import read_study
 from golf.lab.sweep.campaign import (
     SEED_OF_SEARCH,
@@ -63,6 +61,8 @@ def tried(
         values: dict[str, Any] = {"overrides": overrides, "incumbent": ids[0], "candidate": ids[1]}
         values |= {"differs": {d.key: (d.one, d.other) for d in differences(one, other)[0]}, **asdict(done)}
         values |= {"seeds": len(variant.rows), "in_rounds": in_rounds, "sweep": findings.study.title}
+        place = places_of(findings).get(variant.id)
+        values |= {"season": place.values if place else None}
         p = p_alone(findings, variant) if in_rounds else None
         new = Try(overrides, done.decision, ids[0], ids[1], in_rounds, p, values)
         with locked(campaign.name):
@@ -143,13 +143,7 @@ def _swept(
     """
     overrides = [*campaign.base, f"seed={','.join(map(str, seeds))}", *settings, as_setting(bundles)]
     # The command that makes this sweep alone, which its record keeps.
-    sys.argv[:] = ["golf train", "-m", *overrides]
-    wish = os.environ.get("HYDRA_FULL_ERROR")
-    status = train.command_line()
-    # The sweep sets the variable, which the next one would take for the user's wish.
-    if wish is None:
-        os.environ.pop("HYDRA_FULL_ERROR", None)
-    if status == EXIT_USAGE:
+    if train.command_line(["golf train", "-m", *overrides]) == EXIT_USAGE:
         return None
     findings = judged(read_study([train.name_of(completed(overrides))]), rules_selected(campaign.base))
     rows = [row for variant in findings.study.variants for row in variant.rows]

@@ -36,7 +36,5 @@ def main(arguments: list[str]) -> int:
     machine = cluster_hardware(overrides)
     if DRY_RUN_FLAG in arguments:
         os.environ[DRY_RUN] = "1"
-    # Hydra reads its overrides there.
-    sys.argv[1:] = ["-m", *overrides, *SUBMITS]
     with assumed(machine):
-        return train.command_line()
+        return train.command_line([sys.argv[0], "-m", *overrides, *SUBMITS])

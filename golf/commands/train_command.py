@@ -17,6 +17,4 @@ def main(arguments: list[str]) -> int:
         return 0
     from golf.train import command_line
 
-    # Hydra reads its overrides there.
-    sys.argv[1:] = arguments
-    return command_line()
+    return command_line([sys.argv[0], *arguments])

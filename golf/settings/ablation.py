@@ -1,4 +1,4 @@
-"""The lists of `drop` for leave-one-out and add-one ablations of a stack of techniques."""
+"""The lists of `drop` for ablations of a stack of techniques: leave one out, add one, and two alone and together."""
 
 from __future__ import annotations
 
@@ -22,6 +22,20 @@ def add_one(cfg: Config) -> list[list[str]]:
     names = separable(cfg)
     kept = [_with_needed(cfg, name) for name in names]
     return [names, *_unique([name for name in names if name not in keep] for keep in kept)]
+
+
+def interaction(cfg: Config) -> list[list[str]]:
+    """Return the lists of `drop` that leave neither of two techniques or settings, each alone, and both."""
+    names = separable(cfg)
+    if len(names) != 2:
+        raise GolfError(
+            f"+sweep=interaction takes two changes, and here are {len(names)} ({', '.join(names)}): name two "
+            'techniques by tech=[…], or two bundles by --variant "…" --variant "…".'
+        )
+    lists = _unique(sorted(_with_dependents(cfg, name)) for name in names)
+    if len(lists) < 2 or names in lists:
+        raise GolfError(f"{names[0]} and {names[1]} do not run alone, so nothing tells whether they add up.")
+    return [names, lists[1], lists[0], []]
 
 
 def separable(cfg: Config) -> list[str]:

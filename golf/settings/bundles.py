@@ -11,10 +11,14 @@ from golf.errors import GolfError
 
 SETTING = "hydra.sweeper.variants"  # by which they reach the sweeper
 FLAG = "--variant"
+CROSSING = re.compile(r"\+*sweep=interaction")
 
 
 def bundles_given(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Return the arguments without the flag, and the overrides of each bundle; an empty one is the command as it is."""
+    """Return the arguments without the flag, and the overrides of each bundle; an empty one is the command as it is.
+
+    With `+sweep=interaction` these are neither, each and both of two bundles.
+    """
     rest: list[str] = []
     bundles: list[list[str]] = []
     words = list(arguments)
@@ -30,7 +34,31 @@ def bundles_given(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]
                 raise GolfError(f"A seed makes no variant: give seeds beside {FLAG}, such as seed=1,2,3.")
         else:
             rest.append(word)
+    if bundles and (crossing := [word for word in rest if CROSSING.fullmatch(word)]):
+        rest, bundles = [word for word in rest if word not in crossing], crossed(bundles)
     return rest, bundles
+
+
+def crossed(bundles: Sequence[list[str]]) -> list[list[str]]:
+    """Return neither, each and both of two bundles. Raises `GolfError` if there are not two, or one undoes the other.
+
+    Both have the techniques of both.
+    """
+    if len(bundles) != 2:
+        raise GolfError(f"+sweep=interaction takes two changes, each a {FLAG}, and not {len(bundles)}.")
+    one, other = ({key_of(override): override for override in side} for side in bundles)
+    if alike := sorted((one.keys() & other.keys()) - {"tech"}):
+        raise GolfError(f"Both changes set {alike[0]}, so they cannot be made together.")
+    both = {**one, **other}
+    if "tech" in one and "tech" in other:
+        names = [name for side in (one, other) for name in names_in(side["tech"].partition("=")[2])]
+        both["tech"] = f"tech=[{','.join(dict.fromkeys(names))}]"
+    return [[], *bundles, list(both.values())]
+
+
+def names_in(value: str) -> list[str]:
+    """Return the names in a list on the command line, such as `[xsa,ema]`."""
+    return [name for part in value.strip("[]").split(",") if (name := part.strip("'\" "))]
 
 
 def bundle(text: str) -> list[str]:

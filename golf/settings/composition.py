@@ -27,7 +27,7 @@ from golf.idea_folders import FAULTY_VALUES, ONCE_BUILT_IN, idea_of, ideas, load
 from golf.paths import ROOT
 from golf.registry import technique_types
 from golf.settings import hardware
-from golf.settings.ablation import add_one, leave_one_out
+from golf.settings.ablation import add_one, interaction, leave_one_out
 from golf.settings.bundles import SETTING as VARIANTS
 from golf.settings.config import Config, RulesConfig, techniques
 from golf.settings.consistency import check, check_values, warnings
@@ -92,7 +92,7 @@ def _register() -> None:
     # Without rounding 0.1 + 0.2 would put 0.30000000000000004 into the configuration and its id.
     OmegaConf.register_new_resolver("sum", lambda *terms: round(sum(terms), 12), replace=True)
     OmegaConf.register_new_resolver("on_cpu", lambda value: None if hardware.detect().gpus else value, replace=True)
-    for resolver in (leave_one_out, add_one):
+    for resolver in (leave_one_out, add_one, interaction):
         OmegaConf.register_new_resolver(resolver.__name__, functools.partial(_drops, resolver), replace=True)
 
 
@@ -170,7 +170,7 @@ def _scaled_head_channels(record_channels: int, *, _root_: DictConfig) -> int:
 
 
 def _drops(ablation: Callable[[Config], list[list[str]]], *, _root_: DictConfig) -> str:
-    """Resolve `${leave_one_out:}` and `${add_one:}`: the values of `drop` that a sweep runs through."""
+    """Resolve `${leave_one_out:}` and its like: the values of `drop` that a sweep runs through."""
     node = copy.deepcopy(_root_)  # a resolver must not change the configuration that Hydra is composing
     with read_write(node), open_dict(node):
         del node["hydra"]

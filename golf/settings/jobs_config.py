@@ -71,7 +71,7 @@ class SweepConfig:
     """The relation between the runs of a sweep; conf/sweep/ lists the runs."""
 
     # kind of the sweep; null = inferred from the settings that vary
-    kind: str | None = one_of(None, "grid", "seeds", "leave_one_out", "add_one")
+    kind: str | None = one_of(None, "grid", "seeds", "leave_one_out", "add_one", "interaction")
     # reference of tables; first: the sweep's first variant | null = inferred from the kind
     reference: str | None = one_of(None, "first", "none")
     # end of the sweep; all: every run that it lists | decided: rounds of one seed until every variant is decided

@@ -12,8 +12,9 @@ from pathlib import Path
 from golf.errors import GolfError
 from golf.field.reference import sentence
 from golf.files import new_folder, refuse_unwritable, write_atomic, write_json
+from golf.lab.report.origin import explained
 from golf.lab.report.variants import Variant
-from golf.lab.report.verdicts import judge
+from golf.lab.report.verdicts import Verdict, judge
 from golf.paths import resolve
 from golf.run.result import OK
 from golf.settings.config import RulesConfig
@@ -98,6 +99,14 @@ def _of_run(run: SubmittedRun, script_bytes: int) -> list[str]:
     return reasons
 
 
+def verdict_in_words(verdict: Verdict, mine: Variant, reference: Variant | float, rules: RulesConfig) -> str:
+    """Return the verdict as a sentence, and as a second paragraph where the difference comes from, if runs tell it."""
+    said, told = sentence(verdict, reference, rules), ""
+    if isinstance(reference, Variant):
+        told = explained((mine, reference), (), verdict.comparison, rules.confidence)
+    return f"{said}.\n\nWhere the difference comes from: {told}" if told else said
+
+
 def requirements(bundle: Bundle) -> list[str]:
     """Return the names of the distributions that the script imports, the standard library aside."""
     return [name for name in bundle.packages if name in DISTRIBUTIONS]
@@ -112,16 +121,15 @@ def _write(
     packages: Sequence[str],
     rehearsal: Rehearsal,
 ) -> None:
-    size, reference, verdict = len(script), order.reference, None
+    size, reference, mine, verdict = len(script), order.reference, as_variant(runs), None
     if reference is not None:
-        mine = as_variant(runs)
         verdict = judge([mine], reference, order.rules)[mine.id]
     against = reference.label if isinstance(reference, Variant) else f"{reference:g}" if reference else ""
     write_atomic(folder / "train_gpt.py", script)
     if order.is_wrapped:
         write_atomic(folder / "train_gpt_readable.py", bundle.readable)
     write_json(folder / "submission.json", manifest(runs, order.label, size, against, verdict))
-    shown = sentence(verdict, reference, order.rules) if verdict and reference is not None else None
+    shown = verdict_in_words(verdict, mine, reference, order.rules) if verdict and reference is not None else None
     text = readme(runs, order.label, size, is_wrapped=order.is_wrapped, verdict=shown, rehearsal=rehearsal)
     write_atomic(folder / "README.md", text)
     # Package registries have no versions with a local part such as +cpu.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from golf.errors import GolfError
 from golf.registry import technique_types
 from golf.settings import composition
-from golf.settings.ablation import add_one, leave_one_out, separable
+from golf.settings.ablation import add_one, interaction, leave_one_out, separable
 from golf.settings.config import Config
 from golf.settings.dropping import drop
 from tests.support import compose
@@ -39,6 +41,19 @@ def test_every_technique_and_setting_that_the_stack_switches_on() -> None:
 def test_lists_of_a_stack_of_separate_techniques() -> None:
     assert leave_one_out(gold6()) == [[], *([name] for name in GOLD6)]
     assert add_one(gold6()) == [GOLD6, *([n for n in GOLD6 if n != name] for name in GOLD6)]
+
+
+def test_two_changes_run_alone_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = compose(["tech=[xsa,ema]", "scale=laptop"])
+    assert interaction(two) == [["ema", "xsa"], ["xsa"], ["ema"], []]
+    with_setting = compose(["tech=[xsa]", "optim.grad_clip_norm=1", "scale=laptop"])
+    assert interaction(with_setting) == [["grad_clip", "xsa"], ["xsa"], ["grad_clip"], []]
+    for overrides, sentence in ((["tech=[xsa]"], "here are 1 (xsa)"), (["tech=[xsa,ema,smear]"], "here are 3")):
+        with pytest.raises(GolfError, match=re.escape(sentence)):
+            interaction(compose([*overrides, "scale=laptop"]))
+    monkeypatch.setattr(technique_types()["xsa"], "requires", ("ema",))
+    with pytest.raises(GolfError, match="ema and xsa do not run alone"):
+        interaction(compose(["tech=[xsa,ema]", "scale=laptop"]))
 
 
 def test_every_row_is_a_variant_of_its_own() -> None:

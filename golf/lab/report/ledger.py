@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from golf.errors import GolfError
 from golf.lab.report.findings import Findings, judged
 from golf.lab.report.results import result_row, shown_p
-from golf.lab.report.season import discoveries, p_alone
+from golf.lab.report.season import Place, Try, season, try_of
 from golf.lab.report.store import index_runs, seed_of, sweep_names
 from golf.lab.report.study import read_study
 from golf.lab.report.table import Column, Table
 from golf.lab.report.variants import Variant
-from golf.lab.report.verdicts import BETTER, Ranking
+from golf.lab.report.verdicts import Ranking
 from golf.run.folder import runs_root
 from golf.settings.config import RulesConfig
 from golf.words import counted, interval_text, signed
@@ -44,7 +45,7 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
     rows: list[dict[str, Any]] = []
     seen: set[tuple[str, int | None]] = set()
     notes = _notes(rules)
-    season: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}  # reference → variant and seeds → p, row
+    seasons: dict[str, dict[Try, Place]] = {}  # by reference
     for name in sweep_names(runs_root()):
         try:
             findings = judged(read_study([name]), rules, **options)
@@ -54,16 +55,11 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
             continue
         # A variant may be in several sweeps, with another reference in each; seeds in none are listed by themselves.
         seen |= {(v.id, row.seed) for v in findings.study.variants for row in v.rows}
-        for row, variant in zip(_rows(findings), _finished(findings), strict=True):
-            rows.append(row)
-            if isinstance(findings.reference, Variant) and (p := p_alone(findings, variant)) is not None:
-                # A variant that is judged again on the same runs is no further try.
-                season.setdefault(findings.reference.id, {}).setdefault(f"{variant.id} {row['seeds']}", (p, row))
-    for tries in season.values():
-        found = discoveries([p for p, _ in tries.values()], rules.alpha)
-        for at, ((_, row), is_found) in enumerate(zip(tries.values(), found, strict=True), start=1):
-            row["season"] = f"{BETTER if is_found else 'not shown'} ({at} of {len(tries)})"
-    if any(len(tries) > 1 for tries in season.values()):
+        reference = findings.reference
+        if isinstance(reference, Variant) and reference.id not in seasons:
+            seasons[reference.id] = season(reference.id, runs_root(), rules, **options)
+        rows += _rows(findings, seasons[reference.id] if isinstance(reference, Variant) else {})
+    if any(len(places) > 1 for places in seasons.values()):
         notes.append(
             "Over the season: all that was compared with one reference, oldest sweep first; of what is called better "
             f"there, no more than {rules.alpha:.0%} are false on average (LORD++)."
@@ -73,21 +69,22 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
     return Table(columns, rows, f"{counted(len(rows), 'result')} by rules={rules.name}", notes)
 
 
-def _rows(findings: Findings) -> list[dict[str, Any]]:
-    name = findings.reference_name if findings.reference is not None else None
-    return [_row(findings, variant, name) for variant in _finished(findings)]
+def _rows(findings: Findings, places: Mapping[Try, Place]) -> list[dict[str, Any]]:
+    return [_row(findings, variant, places.get(try_of(variant))) for variant in _finished(findings)]
 
 
 def _finished(findings: Findings) -> list[Variant]:
     return [v for v in findings.study.variants if any(not row.is_open for row in v.rows)]
 
 
-def _row(findings: Findings, variant: Variant, reference: str | None) -> dict[str, Any]:
-    row = result_row(findings, variant)
+def _row(findings: Findings, variant: Variant, place: Place | None) -> dict[str, Any]:
+    row = result_row(findings, variant, place)
     # The state says why there is no verdict.
     if not variant.counted:
         row["verdict"] = row["state"]
-    return {**row, "sweep": findings.study.title, "variant": variant.label, "reference": reference}
+    reference = findings.reference_name if findings.reference is not None else None
+    names = {"sweep": findings.study.title, "variant": variant.label, "reference": reference}
+    return {**row, **names, "season": place and str(place)}
 
 
 def _loose(rules: RulesConfig, seen: set[tuple[str, int | None]]) -> list[dict[str, Any]]:
@@ -98,7 +95,7 @@ def _loose(rules: RulesConfig, seen: set[tuple[str, int | None]]) -> list[dict[s
     if not targets:
         return []
     alone = Findings(read_study(targets), rules, "final", None, {}, Ranking(None, set(), set()), None)
-    return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone)]
+    return [{**row, "sweep": "", "rank": "", "verdict": row["verdict"] or "no reference"} for row in _rows(alone, {})]
 
 
 def _notes(rules: RulesConfig) -> list[str]:

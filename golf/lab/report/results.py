@@ -10,8 +10,10 @@ import numpy as np
 
 from golf.lab.report.changes import settings_that_differ
 from golf.lab.report.findings import Findings, judged, score_title, variant_name
+from golf.lab.report.origin import parts_for_programs
 from golf.lab.report.remarks import remarks_on
 from golf.lab.report.rows import RunRow, row_of_result
+from golf.lab.report.season import Place, about_season, places_of
 from golf.lab.report.store import find_record
 from golf.lab.report.study import Study, read_study, refused_variant
 from golf.lab.report.table import FOR_PROGRAMS, Column, Table, render, values_of
@@ -67,11 +69,13 @@ def study_of(name: str, jobs: Sequence[Job]) -> Study:
 def results_table(findings: Findings) -> Table:
     """Return means over the runs that count; the column `state` names every other run with its reason."""
     settings, values = settings_columns(findings.variants, labelled=findings.study.labelled)
-    rows = [{**values.get(variant.id, {}), **result_row(findings, variant)} for variant in findings.variants]
+    places = places_of(findings)
+    rows = [{**values.get(v.id, {}), **result_row(findings, v, places.get(v.id))} for v in findings.variants]
     runs = sum(len(v.rows) for v in findings.study.variants)
     title = f"{findings.study.title}: {counted(len(rows), 'variant')}, {counted(runs, 'run')}"
     variant, verdict, *others = _columns(findings)
-    return Table((variant, verdict, *IN_CSV, *settings, *others), rows, title, remarks_on(findings))
+    notes = (*remarks_on(findings), *about_season(findings, places))
+    return Table((variant, verdict, *IN_CSV, *settings, *others), rows, title, notes)
 
 
 def settings_columns(variants: Sequence[Variant], *, labelled: bool) -> tuple[list[Column], dict[str, dict[str, str]]]:
@@ -114,13 +118,16 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
     )
 
 
-def result_row(findings: Findings, variant: Variant) -> dict[str, Any]:
-    """Return the values of a variant by column key; scores in bits per byte, None for what is unknown."""
+def result_row(findings: Findings, variant: Variant, place: Place | None = None) -> dict[str, Any]:
+    """Return the values of a variant by column key; scores in bits per byte, None for what is unknown.
+
+    `place` is the variant's in the season.
+    """
     verdict = findings.verdicts.get(variant.id)
     comparison = verdict.comparison if verdict else None
     interval = comparison.interval(findings.rules.confidence) if comparison else None
     return {
-        FOR_PROGRAMS: for_programs(findings, variant),
+        FOR_PROGRAMS: {**for_programs(findings, variant), "season": place.values if place else None},
         "variant": variant_name(findings, variant),
         "variant_id": variant.id,
         "seeds": " ".join(str(row.seed) for row in variant.rows if row.seed is not None),
@@ -178,6 +185,7 @@ def for_programs(findings: Findings, variant: Variant) -> dict[str, Any]:
         "verdict_reason": (verdict and verdict.reason) or None,
         "is_decided": None if findings.looks is None or not verdict else variant.id not in findings.active,
         "rank": _rank(findings, variant).replace(" ", "_") or None,
+        "parts": parts_for_programs(findings, variant),
         "seeds": [row.seed for row in variant.rows],
         "state": next(iter(states)) if len(states) == 1 else "mixed",
         "states": states,

@@ -31,7 +31,7 @@ STARVED = "starved"  # ended under a clock with too few of the cores that it ask
 UNREADABLE = "unreadable"  # result that is not JSON, lacks a required key or has an unknown state
 STATES = (*FINAL, CRASHED, INTERRUPTED, STOPPED)  # states of a result
 MEASURED = (
-    *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes"),
+    *("artifact_bytes", "code_bytes", "total_bytes", "cap_bytes", "model_params"),
     *("steps", "step_ms", "train_seconds", "cpu_seconds", "eval_seconds"),
 )
 EDITED = " (edited)"  # after a commit whose files differed from what ran
@@ -60,6 +60,7 @@ class RunRow:
     code_bytes: int | None = None
     total_bytes: int | None = None
     cap_bytes: int | None = None
+    model_params: int | None = None
     steps: int | None = None
     step_ms: float | None = None
     train_seconds: float | None = None

@@ -6,15 +6,96 @@ ones among all that is called better stays below the rule's level.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from golf.lab.report.findings import Findings
+from golf.errors import GolfError
+from golf.lab.report.findings import Findings, judged, variant_name
 from golf.lab.report.losses import p_better
+from golf.lab.report.rows import row_of
+from golf.lab.report.store import RowOf, index_runs, other_records
+from golf.lab.report.study import reference_of_record, study_of_record
 from golf.lab.report.variants import Variant
-from golf.lab.report.verdicts import margin_bpb
+from golf.lab.report.verdicts import BETTER, margin_bpb
+from golf.settings.config import RulesConfig
 
+NOT_SHOWN = "not shown"  # to be better over the season
 EXPONENT = 1.6  # share of the level of the j-th test after a discovery, as 1 / j ** EXPONENT
 SUM_OF_SHARES = 2.2858  # of 1 / j ** 1.6 over all j
+
+
+Try = tuple[str, frozenset[int | None]]  # id of a variant and its seeds: judged again on the same runs it is no other
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a comparison in the season, and what is said of it there."""
+
+    number: int  # of the oldest one is 1
+    of: int
+    is_better: bool
+
+    def __str__(self) -> str:
+        return f"{BETTER if self.is_better else NOT_SHOWN} ({self.number} of {self.of})"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the place for programs."""
+        word = BETTER if self.is_better else NOT_SHOWN
+        return {"verdict": word.replace(" ", "_"), "number": self.number, "of": self.of}
+
+
+def season(reference: str, root: Path, rules: RulesConfig, row_of: RowOf = row_of, **options: Any) -> dict[Try, Place]:
+    """Return the places of all that was compared with the variant `reference` in the sweeps of a root, oldest first.
+
+    `row_of` reads the row of a run folder, and `options` are those of `judged`.
+    """
+    index, read = index_runs(root), functools.cache(row_of)
+    p_values: dict[Try, float] = {}
+    for record in sorted(other_records((), root), key=lambda record: str(record.get("created", ""))):
+        if reference_of_record(record) != reference:
+            continue
+        # A sweep that cannot be judged has no comparisons.
+        with contextlib.suppress(GolfError):
+            findings = judged(study_of_record(record, index, read), rules, **options)
+            for variant in findings.study.variants:
+                if (p := p_alone(findings, variant)) is not None:
+                    p_values.setdefault(try_of(variant), p)
+    found = discoveries(list(p_values.values()), rules.alpha)
+    places = enumerate(zip(p_values, found, strict=True), start=1)
+    return {one: Place(number, len(p_values), is_found) for number, (one, is_found) in places}
+
+
+def try_of(variant: Variant) -> Try:
+    """Return what makes a variant one try of a season."""
+    return variant.id, frozenset(row.seed for row in variant.rows)
+
+
+def places_of(findings: Findings) -> dict[str, Place]:
+    """Return the places of a table's variants by id, in the season of their reference."""
+    study, reference = findings.study, findings.reference
+    if not isinstance(reference, Variant) or (root := study.root) is None:
+        return {}
+    found = season(reference.id, root, findings.rules, study.row_of, score=findings.score, sigma=findings.sigma)
+    return {v.id: place for v in study.variants if (place := found.get(try_of(v)))}
+
+
+def about_season(findings: Findings, places: Mapping[str, Place]) -> Iterator[str]:
+    """Say what is better over the season, if more was compared with the reference than this table has."""
+    of = max((place.of for place in places.values()), default=0)
+    if of <= len(places):
+        return
+    told = [
+        f"{variant_name(findings, v)} {places[v.id]}"
+        for v in findings.variants
+        if v.id in places and (places[v.id].is_better or findings.verdicts[v.id].kind == BETTER)
+    ]
+    said = ", ".join(told) or "none of these is better"
+    yield f"Over the season of {of} comparisons with {findings.reference_name} (golf ledger): {said}."
 
 
 def discoveries(p_values: Sequence[float], level: float) -> list[bool]:

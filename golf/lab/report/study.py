@@ -30,9 +30,10 @@ from golf.lab.report.variants import Variant
 from golf.run.folder import runs_root
 from golf.settings.quoting import typed
 from golf.tables import grouped
-from golf.words import as_override, counted
+from golf.words import as_override
 
-LEAVE_ONE_OUT, ADD_ONE = "leave_one_out", "add_one"
+INTERACTION = "interaction"
+ABLATIONS = ("leave_one_out", "add_one", INTERACTION)  # kinds whose variants are called by what they take or add
 MOST_KEYS_IN_A_LABEL = 3
 SEEDS_ADDED = "Seeds were added to those of the earlier sweep"  # begins the sentence on looks in between
 SETTLED_BY_THE_MACHINE = ("eval.dtype", "model.attention", "model.compute_dtype", "optim.muon_dtype")
@@ -53,11 +54,13 @@ class Study:
     about_chosen: tuple[str, ...] = ()  # sentences on variants that earlier sweeps chose, for tables with verdicts
     plan: SequentialPlan | None = None  # None for a sweep of a fixed size
     stopped: tuple[str, ...] = ()  # names of sweeps in rounds whose runs are here: they ended when they were decided
+    root: Path | None = None  # folder of all runs, with their sweeps; None for a study that was read from none
+    row_of: RowOf = row_of  # by which its runs were read
 
     @property
     def labelled(self) -> bool:
         """Return whether the labels of the variants say all that differs between them."""
-        return bool(self.swept) or self.kind in (LEAVE_ONE_OUT, ADD_ONE)
+        return bool(self.swept) or self.kind in ABLATIONS
 
 
 @dataclass
@@ -85,7 +88,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
     for target in targets:
         if record := find_record(target, root):
             records.append(record)
-            _ask_for_record(asked, record, root_of(target, root))
+            _ask_for_record(asked, record, index_runs(root_of(target, root)))
             refused += [_refused(number, entry, record) for number, entry in enumerate(record.get("refused", []))]
         elif rows := find_imported(target, root):
             imported += rows
@@ -110,27 +113,29 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
         command=typed(first.get("command", [])),
         notes=tuple(_about_peeking(asked, records, others, of_folders=len(records) < len(targets))),
         plan=SequentialPlan.of(first.get("sequential")) if len(targets) == 1 else None,
+        root=root,
+        row_of=row_of,
     )
     labelled = _labelled(study, reference or (study.plan.reference if study.plan else None) or first.get("reference"))
     # A record tells when its runs were chosen; folders are chosen now.
     created = min(str(r.get("created", "")) for r in records) if len(records) == len(targets) else None
     earlier = [r for r in others if created is None or str(r.get("created", "")) < created]
-    found = _with_earlier(labelled, records, earlier, root, row_of)
-    return replace(found, about_chosen=(*found.about_chosen, *_about_season(found, records, others)))
+    return _with_earlier(labelled, records, earlier, root, row_of)
 
 
-def _about_season(study: Study, own: Sequence[Record], others: Sequence[Record]) -> Iterable[str]:
-    """Say how many variants were compared with these runs of the reference, if other sweeps did so, too."""
-    if study.reference is None:
-        return
-    id, seeds = study.reference.id, {row.seed for row in study.reference.counted}
-    alike = [r for r in others if first_variant(r) == id and seeds & seeds_asked(r).get(id, set())]
-    tried = {v for record in (*own, *alike) for v in seeds_asked(record)} | {v.id for v in study.variants}
-    if alike:
-        yield (
-            f"These runs of the reference were compared with {counted(len(tried) - 1, 'variant')} in "
-            f"{counted(len(alike) + 1, 'sweep')}: golf ledger says which of them are better over all."
-        )
+def study_of_record(record: Record, index: Mapping[str, list[Path]], row_of: RowOf) -> Study:
+    """Return a sweep's study without labels, and without what other sweeps say about it."""
+    asked: dict[str, _Asked] = {}
+    _ask_for_record(asked, record, index)
+    variants = tuple(_variant(id, item, (), row_of) for id, item in asked.items())
+    reference = next((v for v in variants if v.id == reference_of_record(record)), None)
+    return Study(str(record["name"]), variants, reference, plan=SequentialPlan.of(record.get("sequential")))
+
+
+def reference_of_record(record: Record) -> str:
+    """Return the id of the variant that a sweep's table compares the others with; empty for none."""
+    plan = SequentialPlan.of(record.get("sequential"))
+    return plan.reference if plan else first_variant(record)
 
 
 def _with_earlier(study: Study, own: Sequence[Record], earlier: Sequence[Record], root: Path, row_of: RowOf) -> Study:
@@ -161,8 +166,7 @@ def _refused(number: int, entry: Mapping[str, Any], record: Mapping[str, Any]) -
     return refused_variant(number, " ".join(kept) or " ".join(entry["overrides"]), entry["error"])
 
 
-def _ask_for_record(asked: dict[str, _Asked], record: Mapping[str, Any], root: Path) -> None:
-    index = index_runs(root)
+def _ask_for_record(asked: dict[str, _Asked], record: Record, index: Mapping[str, list[Path]]) -> None:
     for run in record["runs"]:
         variant_id, seed = run["variant_id"], run["seed"]
         item = asked.setdefault(variant_id, _Asked(run.get("name", ""), list(run.get("overrides", []))))
@@ -214,7 +218,7 @@ def _labelled(study: Study, wanted: str | None) -> Study:
     flats = {v.id: v.settings for v in study.variants if v.settings}
     complete = all(v.id in flats or v.rows[0].state == REFUSED for v in study.variants)
     study = replace(study, notes=(*study.notes, *_about_settled(flats, study.swept)))
-    if study.kind in (LEAVE_ONE_OUT, ADD_ONE):
+    if study.kind in ABLATIONS:
         return _as_ablation(study, flats, wanted)
     if not study.swept and complete and len(flats) > 1:
         keys = differing_keys(list(flats.values()))
@@ -259,7 +263,8 @@ def _as_ablation(study: Study, flats: Mapping[str, Flat], wanted: str | None) ->
             labels[variant.id] = " ".join(f"{k}={v}" for k, v in variant.values.items()) or variant.label
             continue
         labels[variant.id] = str(change(base, flats[variant.id])) or variant.label
-        if why := why_not_separable(base, flats[variant.id]):
+        # Two changes together are what such a sweep asks for.
+        if study.kind != INTERACTION and (why := why_not_separable(base, flats[variant.id])):
             inseparable[variant.id] = why
     # Its own label would be an empty change.
     labels[study.reference.id] = study.reference.rows[0].name or study.reference.id

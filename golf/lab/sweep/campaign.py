@@ -19,6 +19,7 @@ from golf.files import DAMAGED, read_json, write_json
 from golf.lab.report.keeping import KEEP
 from golf.run.folder import runs_root
 from golf.run.locks import try_lock
+from golf.settings.bundles import names_in
 
 SEED_OF_SEARCH = 1  # of all greedy tries: `bench.keeps` has what new seeds after each keep would cost
 SEEDS_OF_A_KEEP = 100  # of rounds, from one keep to the next
@@ -82,7 +83,7 @@ class Campaign:
             key, _, value = override.partition("=")
             if key in ("tech", "drop"):
                 known = found.get(key, "") or (",".join(self.techniques) if key == "tech" else _of_start(self.base))
-                value = f"[{','.join(dict.fromkeys(_names(known) + _names(value)))}]"
+                value = f"[{','.join(dict.fromkeys(names_in(known) + names_in(value)))}]"
             found[key] = value
         return [f"{key}={value}" for key, value in found.items()]
 
@@ -99,10 +100,6 @@ class Campaign:
 
 def _of_start(base: Sequence[str]) -> str:
     return next((o.partition("=")[2] for o in reversed(base) if o.startswith("drop=")), "")
-
-
-def _names(value: str) -> list[str]:
-    return [name for part in value.strip("[]").split(",") if (name := part.strip("'\" "))]
 
 
 def check_base(overrides: Sequence[str]) -> None:

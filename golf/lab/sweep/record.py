@@ -18,7 +18,7 @@ from golf.lab.sweep.jobs import Job, Refused
 from golf.run.sweeps import sweep_folder
 from golf.settings.bundles import key_of
 
-REFERENCE_KINDS = ("leave_one_out", "add_one")  # tables compare the others with the first variant
+REFERENCE_KINDS = ("leave_one_out", "add_one", "interaction")  # tables compare the others with the first variant
 
 
 @dataclass
@@ -31,7 +31,7 @@ class SweepRecord:
     # Id of the variant that tables compare the others with; empty for a table without one, None for the first variant.
     reference: str | None = None
     swept: list[str] = field(default_factory=list)  # settings that vary, besides the seed
-    kind: str = "grid"  # one of grid, seeds, leave_one_out, add_one
+    kind: str = "grid"  # one of grid, seeds, leave_one_out, add_one, interaction
     runs: list[dict[str, Any]] = field(default_factory=list)  # distinct runs: overrides, variant_id, seed, name
     refused: list[dict[str, Any]] = field(default_factory=list)  # invalid combinations: overrides, error
     sequential: dict[str, Any] | None = None  # plan of a sweep in rounds (`SequentialPlan`)

@@ -7,7 +7,6 @@ from typing import Any
 
 from golf.files import read_object
 from golf.lab.report.findings import Findings, judged
-from golf.lab.report.remarks import remarks_on
 from golf.lab.report.results import results_table
 from golf.lab.report.study import Study, read_study
 from golf.lab.report.table import Table
@@ -31,7 +30,7 @@ def stream_report(folder: Path, track: TrackConfig, record: MirrorRecord, rules:
     findings = judged(study, rules or rules_of(study))
     table = results_table(findings)
     leave_agent()
-    run = open_run(track, folder, **_description(findings, track, record.id))
+    run = open_run(track, folder, **_description(findings, table, track, record.id))
     record.url, record.files = run.url, str(run.files.relative_to(folder))
     record.write(folder)
     run.log_table(RESULTS, *cells(table))
@@ -54,7 +53,7 @@ def cells(table: Table) -> tuple[list[str], list[list[Any]]]:
     return columns, [[row.get(key) for key in columns] for row in table.rows]
 
 
-def _description(findings: Findings, track: TrackConfig, id: str) -> dict[str, Any]:
+def _description(findings: Findings, table: Table, track: TrackConfig, id: str) -> dict[str, Any]:
     """Return the arguments of `wandb.init` that describe the report."""
     study = findings.study
     about = {"sweep": study.title, "kind": study.kind, "swept": list(study.swept), "command": study.command}
@@ -64,6 +63,6 @@ def _description(findings: Findings, track: TrackConfig, id: str) -> dict[str, A
         "group": track.group or study.title,
         "job_type": "report",
         "tags": ["report", *track.tags],
-        "notes": "\n".join(remarks_on(findings)) or None,
+        "notes": "\n".join(table.notes) or None,
         "config": about | {f"rules/{key}": value for key, value in vars(findings.rules).items()},
     }

@@ -42,6 +42,24 @@ def test_two_changes_add_up_or_not(runs: Path, both: float, found: str) -> None:
     assert " bpb alone, −0.01" in said and said.endswith(f"): {found}.")
 
 
+def test_a_sweep_of_two_changes_is_called_by_what_they_add(runs: Path) -> None:
+    """The variants that `+sweep=interaction tech=[bigram,smear]` lists. Both together have a verdict."""
+    asked: list[tuple[Sequence[str], Config, int]] = []
+    means = {"[bigram,smear]": 1.23, "[smear]": 1.225, "[bigram]": 1.221, "[]": 1.219}
+    for at, (dropped, mean) in enumerate(means.items()):
+        overrides = ["tech=[bigram,smear]", f"drop={dropped}"]
+        cfg = replace(compose(overrides), seed=1)
+        for seed in (1, 2, 3):
+            write_run(runs, cfg, mean + 1e-4 * np.sin(7.0 * seed + at), seed)
+            asked.append(([*overrides, f"seed={seed}"], cfg, seed))
+    write_sweep(runs, "two", asked, swept=["drop"], kind="interaction")
+    findings = judged(read_study(["two"]), RulesConfig())
+    labels = {v.label: findings.verdicts[v.id].kind for v in findings.study.variants if v is not findings.reference}
+    assert labels == {"with bigram": "better", "with smear": "better", "with bigram, with smear": "better"}
+    (said,) = about_interactions(findings)
+    assert said.startswith("with smear and with bigram: −0.00") and "+0.0030 beside their sum" in said
+
+
 def test_the_sign_and_the_interval_are_those_of_the_contrast(runs: Path) -> None:
     (said,) = sentences(runs, FOUR, [1.2300, 1.2250, 1.2210, 1.2190])
     difference, bounds = said.split("together, ")[1].split(" beside their sum (")

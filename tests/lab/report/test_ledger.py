@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from golf.lab.report.findings import judged
 from golf.lab.report.ledger import ledger
+from golf.lab.report.results import results_table
 from golf.lab.report.study import read_study
+from golf.lab.report.table import values_of
 from golf.settings.config import Config, OptimConfig, RulesConfig
 from tests.lab.report.runs import with_lr, write_lr_sweep, write_run, write_sweep
 from tests.support import golf_command
@@ -101,5 +104,35 @@ def test_a_season_of_a_hundred_candidates_is_mostly_true(runs: Path) -> None:
     # Table by table some of what is equal is called better; over the season less, and most of what is better stands.
     assert (len(each - true), len(over - true), len(over & true)) == (6, 1, 20)
     assert any("LORD++" in note for note in table.notes)
-    (said,) = [line for line in read_study(["s007"]).about_chosen if "golf ledger" in line]
-    assert said.startswith("These runs of the reference were compared with 100 variants in 100 sweeps")
+    # Each table says the same of its own candidate as the ledger does.
+    for number in (7, *(each - over)):
+        mine = results_table(judged(read_study([f"s{number:03d}"]), RulesConfig()))
+        (said,) = [note for note in mine.notes if note.startswith("Over the season of 100 comparisons with")]
+        assert said.endswith(f"{number} {rows[number]['season']}." if number in each else "none of these is better.")
+    known = {row["variant_id"]: row["season"] for row in values_of(table)["rows"] if row["season"]}
+    assert [place["number"] for place in known.values()] == list(range(1, 101))
+    assert sum(place["verdict"] == "better" for place in known.values()) == len(over)
+
+
+def test_a_table_says_what_its_verdicts_are_over_the_season(runs: Path) -> None:
+    """Two sweeps with one baseline; sweeps of the same time count by their names, and repeated ones once."""
+    write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
+    assert not any("season" in note for note in results_table(judged(read_study(["lr"]), RulesConfig())).notes)
+    ours = with_lr(0.03)
+    for seed, bpb in enumerate((1.22861, 1.22914), start=1):
+        write_run(runs, ours, bpb, seed)
+    asked = [([f"optim.matrix_lr={lr}"], with_lr(lr), seed) for lr in (0.04, 0.03) for seed in (1, 2)]
+    for name in ("later", "last"):
+        write_sweep(runs, name, asked, created="2026-01-02T00:00:00")
+    findings = judged(read_study(["later"]), RulesConfig())
+    table = results_table(findings)
+    said = "Over the season of 2 comparisons with optim.matrix_lr=0.04 (golf ledger): "
+    assert f"{said}none of these is better." in table.notes
+    first = results_table(judged(read_study(["lr"]), RulesConfig()))
+    assert any(note.startswith(f"{said}0.02 ") and note.endswith(" (1 of 2).") for note in first.notes)
+    row = next(row for row in values_of(table)["rows"] if row["variant"] == "0.03")
+    assert row["season"] == {"verdict": "not_shown", "number": 2, "of": 2}
+    # Against a published score nothing is of a season.
+    assert not any(
+        "season" in note for note in results_table(judged(read_study(["lr"]), RulesConfig(), against=1.3)).notes
+    )

@@ -52,7 +52,7 @@ def test_a_sweeps_own_settings_are_shown_once(variants: list[Variant]) -> None:
     assert not any(column.in_text for column in columns) and all(column.in_csv for column in columns)
 
 
-@pytest.mark.parametrize("kind", ["leave_one_out", "add_one"])
+@pytest.mark.parametrize("kind", ["leave_one_out", "add_one", "interaction"])
 def test_labels_that_name_what_is_missing_or_added_need_no_columns_besides(variants: list[Variant], kind: str) -> None:
     for study, shown in (
         (Study("s", tuple(variants), None, kind=kind), False),

@@ -144,3 +144,18 @@ def test_bundles_are_read_as_a_shell_reads_them() -> None:
     ):
         with pytest.raises(GolfError, match=why):
             bundles_given(words)
+
+
+def test_two_bundles_are_crossed() -> None:
+    words = ["+sweep=interaction", "--variant", "a=1 tech=[x,y]", "--variant", "b=2 +tech=[y,z]", "seed=1,2"]
+    rest, bundles = bundles_given(words)
+    assert rest == ["seed=1,2"]
+    assert bundles == [[], ["a=1", "tech=[x,y]"], ["b=2", "+tech=[y,z]"], ["a=1", "tech=[x,y,z]", "b=2"]]
+    for words, why in (
+        (["sweep=interaction", "--variant", "a=1"], "takes two changes, each a --variant, and not 1"),
+        (["sweep=interaction", "--variant", "a=1", "--variant", "a=2"], "Both changes set a"),
+    ):
+        with pytest.raises(GolfError, match=why):
+            bundles_given(words)
+    # Without bundles the file of that name lists the runs.
+    assert bundles_given(["+sweep=interaction"]) == (["+sweep=interaction"], [])

@@ -94,6 +94,7 @@ def test_batches_of_a_search_add_up(runs: Path) -> None:
         (["drop=[ema,xsa] tech=[xsa,ema]", "drop=[ema] tech=[xsa,ema]"], "add_one", True),
         (["sweep=lower_lr optim.matrix_lr=0.04", "sweep=lower_lr optim.matrix_lr=0.02"], "grid", True),
         (["sweep=add_one tech=[xsa] drop=[xsa]", "sweep=add_one tech=[xsa]"], "add_one", True),
+        (["sweep=interaction tech=[xsa,ema] drop=[xsa,ema]", "sweep=interaction tech=[xsa,ema]"], "interaction", True),
     ],
 )
 def test_the_kind_is_told_or_said(overrides: list[str], kind: str, has_reference: bool) -> None:
