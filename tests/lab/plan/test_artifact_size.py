@@ -59,7 +59,7 @@ def test_pieces_that_are_rarely_seen_shorten_the_codes_of_an_embedding(pieces: i
 def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, float]) -> None:
     overrides = ["scale=laptop", "model=4l", "quant=int6_mixed", "quant.codec=zlib", "quant.codec_level=9"]
     overrides += ["quant.scale_floor=eps", "schedule.iterations=60", "budget.train_seconds=0"]
-    overrides += ["rules.code_bytes=estimate"]
+    overrides += ["rules.code_bytes=estimate", "scale.rate_ratio=1", "scale.warmdown_ratio=1"]
     free = make_plan(compose(overrides), [])
     plan = make_plan(
         compose([*overrides, "quant.prune.to_fit=true", f"budget.artifact_bytes={cap + free.code_bytes}"]), []
