@@ -38,6 +38,8 @@ class RunLog(TrainLog):
         self.tokens_after = lambda steps: steps * cfg.data.train_batch_tokens
         # The model is built after the log, too. Its techniques tell numbers of their own.
         self.readings: Callable[[], dict[str, float]] = dict
+        # What is said about a run behind each validation: how far it is from what it should be.
+        self.expected: Callable[[Path], str] = lambda folder: ""
         # What is said about a run when it is known how long a step takes.
         self.warning_at: Callable[[int, float], str | None] = lambda step, seconds: None
 
@@ -88,6 +90,9 @@ class RunLog(TrainLog):
         super().validation(step, seconds, score)
         self._metric_at("validation", step, seconds, val_loss=score.val_loss, val_bpb=score.val_bpb)
         self.display.say(f"step {step:>5}  validation loss {score.val_loss:.4f}  {score.val_bpb:.4f} bits per byte")
+        if said := self.expected(self.folder.path):
+            self.line(f"expect: {said}")
+            self.display.say(f"expect: {said}")
 
     def warning(self, text: str) -> None:
         super().warning(text)

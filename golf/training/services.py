@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from golf.errors import GolfError
@@ -32,6 +33,8 @@ class Services:
     # This rank's share of the proofs, before the clock and of the trained weights: a sentence for each failure.
     prove: Callable[[Config, Ranks, Dataset], list[str]] | None = None
     prove_trained: Callable[[Config, Tensors, Dataset, Ranks], list[str]] | None = None
+    # How far a run in its folder is from the run that its setting `expect` names; empty if they do not compare.
+    about_expected: Callable[[Path], str] | None = None
     # Raises `GolfError` if runs cannot be tracked here; a context in which a run's folder is mirrored to its tracker.
     check_tracker: Callable[[], None] | None = None
     mirrored: Callable[[RunFolder, TrackConfig], AbstractContextManager[None]] | None = None

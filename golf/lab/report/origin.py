@@ -33,6 +33,7 @@ AT_EQUAL_STEPS, BY_STEPS, AT_EQUAL_BYTES = "before quantization at equal steps",
 FEWER_STEPS = 0.005  # a smaller share of the steps says nothing
 SLOPE_SHOWS = 0.05  # p above which runs do not tell what a step is worth
 LENGTH = ("schedule.iterations", "budget.train_seconds")  # settings by which runs differ in length alone
+MOST_STEPS = 10**12  # no run takes more
 MOST_RATIO = 2.0  # of steps, over which the score is taken for a line over their logarithm
 # Bits per byte for a unit of log steps, and its standard error: 113 runs of 37 configurations of the public records,
 # within each. Below are the steps that these have.
@@ -144,7 +145,7 @@ def at_equal_bytes(pair: Pair, comparison: Comparison | None, confidence: float)
     """
     rows, more = _whole(pair[0]), _more_bytes(pair)
     weights, gap = _mean(rows, "model_params"), _mean(rows, "post_quant_bpb") - _mean(rows, "pre_quant_bpb")
-    if comparison is None or not weights or gap <= 0 or abs(bits := 8 * more / weights) > MOST_BITS:
+    if comparison is None or not weights > 0 or gap <= 0 or abs(bits := 8 * more / weights) > MOST_BITS:
         return None
     cost = gap * (GAP_PER_BIT**bits - 1)
     error = math.hypot(comparison.standard_error, GAP_ERROR * cost)
@@ -178,10 +179,9 @@ def _by_own_slope(pair: Pair, among: Sequence[Variant], log_ratio: float) -> lis
     None if they show no slope (least squares, p of a slope below zero).
     """
     variants, models = {v.id: v for v in (*pair, *among)}.values(), list(dict.fromkeys(map(_model, pair)))
-    logs = [math.log(row.steps) for side in pair for row in _whole(side) if row.steps]
+    logs = [log for side in pair for _, log in _stepped(side)]
     near = min(logs) - math.log(MOST_RATIO), max(logs) + math.log(MOST_RATIO)
-    rows = [(v, row, math.log(row.steps)) for v in variants if _model(v) in models for row in _whole(v) if row.steps]
-    rows = [one for one in rows if near[0] <= one[2] <= near[1]]
+    rows = [(v, *one) for v in variants if _model(v) in models for one in _stepped(v) if near[0] <= one[1] <= near[1]]
     steps, scores = (np.array(values) for values in ([x for *_, x in rows], [r.pre_quant_bpb for _, r, _ in rows]))
     design = np.column_stack([*([float(_model(v) == model) for v, *_ in rows] for model in models), steps])
     inverse = np.linalg.pinv(design)
@@ -214,16 +214,21 @@ def _whole(variant: Variant) -> list[RunRow]:
     return [row for row in variant.counted if all(is_score(getattr(row, field)) for field in STAGES.values())]
 
 
+def _stepped(variant: Variant) -> list[tuple[RunRow, float]]:
+    """Return the runs that have taken a number of steps, and its logarithm. A damaged file may hold any number."""
+    return [(row, math.log(row.steps)) for row in _whole(variant) if row.steps and 0 < row.steps < MOST_STEPS]
+
+
 def _log_ratio(pair: Pair) -> float:
     """Return how many more steps the variant has than its reference, as the difference of mean logarithms."""
-    logs = [[math.log(row.steps) for row in _whole(side) if row.steps] for side in pair]
+    logs = [[log for _, log in _stepped(side)] for side in pair]
     return float(np.mean(logs[0]) - np.mean(logs[1])) if all(logs) else 0.0
 
 
 def _more_bytes(pair: Pair) -> int:
     """Return how many bytes the variant has more than its reference; 0 if that is not known."""
     sizes = [_mean(_whole(side), "total_bytes") for side in pair]
-    return round(sizes[0] - sizes[1]) if all(sizes) else 0
+    return round(sizes[0] - sizes[1]) if all(sizes) and all(map(math.isfinite, sizes)) else 0
 
 
 def _mean(rows: Sequence[RunRow], field: str) -> float:

@@ -22,6 +22,8 @@ def run_rank(cfg: Config, folder: RunFolder, ranks: Ranks, services: Services, c
     `code_bytes` are those of the script that a submission would contain, None if they are unknown.
     """
     log = RunLog(folder, cfg, is_first=ranks.is_first)
+    if cfg.expect and services.about_expected and ranks.is_first:
+        log.expected = services.about_expected
     try:
         set_up_torch(cfg)
         # Before the model, so that missing shards end the run at once.

@@ -14,6 +14,7 @@ from golf.commands import cli
 from golf.errors import GolfError
 from golf.files import write_json
 from golf.lab.cluster.status import find_record, sweep_status
+from golf.lab.corpora.own_text import OwnDataset
 from golf.lab.report.board_curves import TRAIN, VALIDATION
 from golf.lab.report.expectation import AGREES, WORDS, expectations, judged, public_spread, text_of
 from golf.lab.report.findings import judged as judged_study
@@ -26,7 +27,7 @@ from golf.run.result import to_json
 from golf.run.runlog import RunLog
 from golf.settings.config import Config, RulesConfig
 from tests.lab.report.runs import finished, write_sweep
-from tests.support import ROOT, compose
+from tests.support import ROOT, compose, golf_main, tiny_overrides
 
 RECORD = "2026-03-20_int6_mlp3x_swa"
 CURVES = sorted(record_curves().items())
@@ -181,3 +182,21 @@ def test_a_run_that_names_what_it_should_be_is_watched(runs: Path) -> None:
     assert "none_such is no folder of runs and no record whose losses are known" in said[4]
     assert said[3].startswith("step 1000") and RECORD not in said[3] + said[5], "losses of another text"
     assert sum(RECORD in note and "goes on: step 1,000" in note for note in notes) == 2
+
+
+@pytest.mark.slow
+def test_a_run_says_in_its_log_how_far_it_is_from_what_it_should_be(tiny: OwnDataset, runs: Path) -> None:
+    """Behind each validation, and another rate is noticed."""
+    common = [*tiny_overrides(tiny), "eval.val_loss_every=2"]
+    for seed in (1, 2, 3):
+        assert golf_main(*common, f"seed={seed}").returncode == 0
+    (variant,) = runs.glob("*-*")
+    for other in ([], ["optim.tied_embed_lr=4"]):
+        done = golf_main(*common, *other, f"expect={variant}", "seed=4")
+        assert done.returncode == 0, done.stderr
+        (log,) = (path for path in runs.glob("*/seed4/train.log") if (path.parents[1] == variant) != bool(other))
+        lines = [line.partition(": ")[2] for line in log.read_text().splitlines() if line.startswith("expect: ")]
+        # The validation before the first step has nothing to compare.
+        assert [line.partition(":")[0] for line in lines] == ["step 2", "step 4", "step 6"]
+        assert all(f"nats from {variant.name}, right runs are within" in line for line in lines)
+        assert ("something differs" in lines[-1]) == bool(other)
