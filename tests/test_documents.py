@@ -148,8 +148,13 @@ def check_parsed(options: argparse.Namespace) -> None:
     check_training(getattr(options, "overrides", []))
     if line := getattr(options, "line", ""):
         translate(line)
-    for preset in getattr(options, "presets", []):
-        compose([f"quant={preset.split()[0]}", *preset.split()[1:]])
+    presets = getattr(options, "presets", None) or []
+    if isinstance(presets, str):
+        # Of `golf gpu-check`; those of `golf quant-gap` are number formats.
+        check_training([f"experiment={presets}"])
+    else:
+        for preset in presets:
+            compose([f"quant={preset.split()[0]}", *preset.split()[1:]])
 
 
 @pytest.fixture
