@@ -103,6 +103,11 @@ def test_a_second_start_goes_on_and_tries_what_failed_last(odd: Order, tmp_path:
     assert begun.read_text().split() == ["dies", "is", "wrong", "raises"]
     with pytest.raises(GolfError, match=r"is of another check .a machine., and this one is another: name another file"):
         Report(file, "another", HEADINGS)
+    notes = tmp_path / "notes.md"
+    notes.write_text("somebody's own")
+    with pytest.raises(GolfError, match="holds no check of a GPU: name another file"):
+        Report(notes, "a machine", HEADINGS)
+    assert notes.read_text() == "somebody's own"
 
 
 def test_a_part_that_cannot_begin_is_a_row(tmp_path: Path) -> None:

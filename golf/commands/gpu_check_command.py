@@ -134,7 +134,7 @@ def fill(order: Order, report: Report, seconds: float) -> list[str]:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one process made of a part."""
+    """Outcome of one process that was to fill the rows of a part."""
 
     rows: list[str]  # all that it was to fill
     answered: list[str]

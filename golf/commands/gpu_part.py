@@ -23,7 +23,7 @@ SPOILED = 3  # exit status of a process whose GPU answers nothing any more
 
 @dataclass(frozen=True)
 class Order:
-    """What a part is to do."""
+    """Instructions for a part, which its process reads."""
 
     part: str
     tasks: str  # module and function that returns the tasks

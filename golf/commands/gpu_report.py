@@ -36,7 +36,7 @@ class Row:
 class Report:
     """The rows of a machine by part; of a row that was tried again the last answer counts.
 
-    Raises `GolfError` if `file` holds those of another machine.
+    Raises `GolfError` if `file` holds those of another machine, or something else.
     """
 
     def __init__(self, file: Path | None, machine: str, headings: Mapping[str, str]):
@@ -52,6 +52,8 @@ class Report:
                 f"--report {file} is of another check ({kept[0].get(MACHINE)}), and this one is {machine}: name "
                 f"another file, or remove it and {self.lines.name}."
             )
+        if not kept and file.exists():
+            raise GolfError(f"--report {file} is there already and holds no check of a GPU: name another file.")
         for line in kept[1:]:
             row = Row(**line)
             self.rows[row.part, row.what] = row

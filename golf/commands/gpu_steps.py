@@ -59,7 +59,7 @@ def preset_tasks(order: Order) -> Iterator[Task]:
 def run_tasks(order: Order) -> Iterator[Task]:
     """Yield the main job, unless it is to take no time."""
     if order.train_seconds:
-        yield "the main job", lambda: main_job(order)
+        yield f"the main job, {order.train_seconds:g} s", lambda: main_job(order)
 
 
 def compiles_once(overrides: Sequence[str], device: torch.device) -> Answer:
