@@ -71,7 +71,7 @@ class Result:
     codec: str | None = None  # compressor and library version
     warmup_seconds: float | None = None
     calibration_seconds: float | None = None  # seconds of GPTQ; training on training text, else evaluation
-    tune_seconds: float | None = None  # seconds of rounding and tuning, which count as training
+    tune_seconds: float | None = None  # seconds of rounding, retraining and tuning that count as training
     quantize_seconds: float | None = None
     step_factor: float | None = None  # factor on the steps under quant.fit=cap
     eval_seconds: float | None = None  # all scores of the artifact, and calibration on own text

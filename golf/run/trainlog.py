@@ -97,6 +97,14 @@ class TrainLog:
         """Log the `factor` of all steps at which the file fills the cap, found in `packs` trials."""
         self.line(f"fitted:steps times {factor:.4f} after {packs} packs")
 
+    def retrained(self, stages: int, tried: int, steps: int, divergence: float, seconds: float) -> None:
+        """Log the stages of rounding after which training helped, all its steps and what held-out text says at its end.
+
+        `divergence` is that from the trained model before the last stage is rounded, in nats per token.
+        """
+        held_out = f"held_out:{divergence:.5f} time={seconds * 1000:.0f}ms"
+        self.line(f"retrained:steps {steps} kept after {stages} of {tried} stages {held_out}")
+
     def tuned(self, steps: int, before: float, after: float, seconds: float) -> None:
         """Log the steps of a tuning, its loss on held-out text before and after, and the seconds with rounding."""
         self.line(f"tuned:steps {steps} held_out:{before:.5f} to {after:.5f} time={seconds * 1000:.0f}ms")

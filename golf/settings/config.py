@@ -24,7 +24,8 @@ from golf.settings.quant_config import TENSOR_CLASSES as TENSOR_CLASSES
 from golf.settings.quant_config import GPTQConfig as GPTQConfig
 from golf.settings.quant_config import LQERConfig as LQERConfig
 from golf.settings.quant_config import PruneConfig as PruneConfig
-from golf.settings.quant_config import QuantConfig, uses_gptq
+from golf.settings.quant_config import QuantConfig, trains_stored, uses_gptq
+from golf.settings.quant_config import RetrainConfig as RetrainConfig
 from golf.settings.quant_config import SensitiveConfig as SensitiveConfig
 from golf.settings.quant_config import TensorQuant as TensorQuant
 from golf.settings.quant_config import TrellisConfig as TrellisConfig
@@ -245,7 +246,7 @@ def training_seconds(cfg: Config) -> float:
     """Return the training time in seconds: the budget less what other uses of its text reserve; 0 = no clock."""
     calibrates = uses_gptq(cfg.quant) and cfg.quant.calibration.source == "train"
     reserve = cfg.quant.calibration.reserve_seconds if calibrates else 0.0
-    if cfg.quant.tune.steps > 0:
+    if trains_stored(cfg.quant):
         reserve += cfg.quant.tune.reserve_seconds
     # A script may get a budget that the reserve takes whole. This clock has run out, and 0 would be none.
     if reserve > 0.0 and reserve == cfg.budget.train_seconds:

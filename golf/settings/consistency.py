@@ -29,6 +29,7 @@ from golf.settings.config import (
     stages,
     techniques,
     training_seconds,
+    trains_stored,
     ttt_recipe,
     world_size,
 )
@@ -242,10 +243,14 @@ def _check_quant(cfg: Config) -> None:
         _check_fit(cfg)
     if uses_trellis(quant):
         _require(not prune, "prune.trellis")
-    if quant.tune.steps > 0:
+    if trains_stored(quant):
         _require(not quant.prune.to_fit, "tune.bytes")
         _require(not (uses_gptq(quant) and quant.calibration.source == "self_generated"), "tune.text")
-    parts = {"calibration": uses_gptq(quant), "tune": quant.tune.steps > 0}
+    if quant.retrain.steps > 0:
+        _require(uses_gptq(quant), "retrain.gptq")
+        _require(not (prune or quant.sensitive.top or quant.clip_sensitivity), "retrain.among_all")
+        _require(not quant.gptq.drift, "retrain.drift")
+    parts = {"calibration": uses_gptq(quant), "tune": trains_stored(quant)}
     reserves = [
         f"quant.{n}.reserve_seconds={getattr(quant, n).reserve_seconds:g}" for n, is_on in parts.items() if is_on
     ]

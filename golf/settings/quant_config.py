@@ -126,7 +126,22 @@ class TuneConfig:
     # loss that is lowered; kl: divergence from the trained model | loss: the nats of the next token
     loss: str = later(one_of("kl", "loss"))
     batch_tokens: int = later(number(2048, at_least=1))  # tokens of a step over all ranks: at least a row a micro-batch
-    reserve_seconds: float = later(number(30.0, at_least=0))  # training time set aside for rounding and tuning
+    # training time set aside for rounding with retraining or tuning
+    reserve_seconds: float = later(number(30.0, at_least=0))
+
+
+@dataclass
+class RetrainConfig:
+    """Training between the stages of rounding, of all that is still in floats (incremental network quantization).
+
+    It takes `quant.tune.batch_tokens` tokens a step, and must end with tuning within `quant.tune.reserve_seconds`.
+    """
+
+    steps: int = later(number(0, at_least=0))  # Adam steps after each stage of rounding; 0 = off
+    # matrices that are rounded together; stage: those that share an input | block: those of a layer
+    by: str = later(one_of("stage", "block"))
+    # learning rate relative to the root mean square of a matrix; other floats take 0.3 of it, relative to their mean
+    rate: float = later(number(0.005, above=0))
 
 
 @dataclass
@@ -165,6 +180,7 @@ class QuantConfig:
     lqer: LQERConfig = field(default_factory=LQERConfig)
     sensitive: SensitiveConfig = later(field(default_factory=SensitiveConfig))
     prune: PruneConfig = field(default_factory=PruneConfig)
+    retrain: RetrainConfig = later(field(default_factory=RetrainConfig))
     tune: TuneConfig = later(field(default_factory=TuneConfig))
     # factor on all steps; off: none | cap: the one with which artifact and script fill the cap, for clips in deviations
     fit: str = later(one_of("off", "cap"))
@@ -213,6 +229,11 @@ def uses_gptq(quant: QuantConfig) -> bool:
         quant.mlp.rounding,
         quant.other.rounding,
     ) or "trellis" in (quant.embed.rounding, quant.attn.rounding, quant.mlp.rounding, quant.other.rounding)
+
+
+def trains_stored(quant: QuantConfig) -> bool:
+    """Tell whether training follows the calibration: between the stages of rounding or after it."""
+    return quant.retrain.steps > 0 or quant.tune.steps > 0
 
 
 def uses_trellis(quant: QuantConfig) -> bool:

@@ -51,13 +51,13 @@ class Ranks:
             tensor = tensor.pin_memory()
         return tensor.to(self.device, non_blocking=self.device.type == "cuda")
 
-    def gather(self, sentences: list[str]) -> list[str]:
-        """Return the sentences of all ranks, in the order of the ranks."""
+    def gather(self, items: list[T]) -> list[T]:
+        """Return the items of all ranks, objects that can be pickled, in the order of the ranks."""
         if self.world_size == 1:
-            return sentences
-        parts: list[list[str]] = [[] for _ in range(self.world_size)]
-        dist.all_gather_object(parts, sentences)
-        return [sentence for part in parts for sentence in part]
+            return items
+        parts: list[list[T]] = [[] for _ in range(self.world_size)]
+        dist.all_gather_object(parts, items)
+        return [item for part in parts for item in part]
 
     def of_first(self, value: T) -> T:
         """Return the first rank's `value`, any object that can be pickled, on every rank."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatch, fnmatchcase
 from typing import Any
 
@@ -24,7 +24,7 @@ from golf.artifact.quant.formats import (
     formats_of,
 )
 from golf.artifact.quant.gptq import encode_gptq
-from golf.artifact.quant.low_rank import folded, repair
+from golf.artifact.quant.low_rank import A, folded, repair
 from golf.artifact.quant.pruning import Pruning, without_smallest
 from golf.artifact.quant.sensitivity import STEP, shared_out
 from golf.errors import GolfError
@@ -118,6 +118,23 @@ def quantize(
         matrices = [name for name in below_int8(state_dict, quant) if state_dict[name].ndim == 2]
         coded = repair(coded, state_dict, matrices, quant, hessians or {})
     return coded
+
+
+def quantize_alone(
+    name: str, weights: Tensors, quant: QuantConfig, hessians: Tensors, tech: Tech, repaired: Collection[str]
+) -> dict[str, CodedTensor]:
+    """Quantize one tensor, with low-rank factors if it is among the `repaired`, which are chosen among all."""
+    if name not in repaired:
+        quant = dataclasses.replace(quant, lqer=dataclasses.replace(quant.lqer, rank=0))
+    return quantize({name: weights[name]}, quant, hessians, tech)
+
+
+def repaired_names(weights: Tensors, quant: QuantConfig, hessians: Tensors, tech: Tech) -> set[str]:
+    """Return the names of the matrices that get low-rank factors when all are rounded at once."""
+    if quant.lqer.rank == 0:
+        return set()
+    coded = quantize(weights, quant, hessians, tech)
+    return {name for name in coded if name + A in coded}
 
 
 def below_int8(state_dict: Tensors, quant: QuantConfig) -> list[str]:

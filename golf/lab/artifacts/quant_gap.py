@@ -22,7 +22,7 @@ from torch import Tensor
 
 from golf.artifact.codec.codecs import require_codec
 from golf.artifact.container import unpack
-from golf.artifact.quant.formats import FLOAT_DTYPES, Tensors, own_formats
+from golf.artifact.quant.formats import FLOAT_DTYPES, CodedTensors, Tensors, own_formats
 from golf.artifact.quant.policy import is_control, storage_of, tensor_class
 from golf.bits import bits_per_byte
 from golf.errors import GolfError, MissingError
@@ -32,7 +32,8 @@ from golf.settings.composition import CONF_DIR, compose
 from golf.settings.config import Config, tensor_classes, uses_gptq
 from golf.training.data.dataset import Dataset, open_dataset
 from golf.training.loop.calibration import calibrate
-from golf.training.loop.packing import pack_model, round_model
+from golf.training.loop.packing import pack_model, round_model, round_rest
+from golf.training.loop.retraining import retrain
 from golf.training.loop.sensitivity import PASS_TOKENS
 from golf.training.loop.tuning import log_likely, tune
 from golf.training.model.build import build_scored_model
@@ -80,10 +81,9 @@ def quant_gaps(
     for name, other in stored.items():
         start = time.perf_counter()
         stored_as, quant = _in_float32(other), other.quant
-        hessians = calibrate(weights, stored_as, dataset) if uses_gptq(quant) else None
         # Making the script takes seconds, and only what fits a cap asks for its size.
         code = code_bytes(stored_as) if quant.prune.to_fit or quant.fit == "cap" else 0
-        coded = round_model(stored_as, weights, code, hessians)
+        coded = _rounded(stored_as, weights, code, dataset)
         if quant.tune.steps > 0:
             coded = tune(coded, weights, stored_as, dataset)
         packed = pack_model(stored_as, weights, coded).artifact
@@ -93,6 +93,13 @@ def quant_gaps(
         kl = _divergence(trained, scorer, byte_count)
         without, scored = formats_without_matrix(stored_as, weights), dataset.validation.size - 1
         yield QuantGap(name, before, after, *gap, *kl, len(packed), seconds, scored, without)
+
+
+def _rounded(cfg: Config, weights: Tensors, code: int, dataset: Dataset) -> CodedTensors:
+    """Return the stored form of `weights` before any tuning; `code` bytes count together with the artifact."""
+    if cfg.quant.retrain.steps > 0:
+        return round_rest(cfg, retrain(weights, cfg, code, dataset), code)
+    return round_model(cfg, weights, code, calibrate(weights, cfg, dataset) if uses_gptq(cfg.quant) else None)
 
 
 @torch.no_grad()

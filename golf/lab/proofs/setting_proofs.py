@@ -45,6 +45,8 @@ from golf.training.optim.rules import replaces_muon
 FRACTIONS = (0.0, 0.3, 0.6, 0.9)  # shares of the run at which steps are taken, before the last step
 LARGE_GRADIENT = 1e3  # larger than any norm that clipping is meant for
 SHARD_TOKENS, SEQ_LEN, BATCHES = 64, 8, 8
+# Settings that depend on trained weights
+LATE_QUANT = ("prune.to_fit", "step_sensitivity", "gptq.drift", "retrain.steps", "tune.steps")
 SAMPLE = 128  # largest number of rows and columns of a tensor that is quantized
 WEIGHTS_DIGEST = "import sys, golf.lab.proofs.setting_proofs as proofs; print(proofs.weights_digest(sys.argv[1]))"
 SAME_SCORE = 1e-6  # nats; windows without overlap differ from the standard score by rounding
@@ -128,9 +130,10 @@ def _is_needed(other: Config) -> bool:
 
 def _shows_later(cfg: Config, key: str) -> bool:
     """Tell whether a setting that is on need not show before the clock, in the small stand-ins of one rank."""
-    # Pruning to fit depends on the trained weights' bytes, sensitivity, drift and tuning on a rounded model, one rank
-    # clips what the reduction would give, LARGE_GRADIENT hides the epsilon of rows, and one layer has no U-net skip.
-    late = key.removeprefix("quant.") in ("prune.to_fit", "step_sensitivity", "gptq.drift", "tune.steps")
+    # Pruning to fit depends on the trained weights' bytes; steps by sensitivity, drift and training on a rounded model.
+    # One rank clips what the reduction would give, LARGE_GRADIENT hides the epsilon of rows, and one layer has no U-net
+    # skip.
+    late = key.removeprefix("quant.") in LATE_QUANT
     late = late or key in ("optim.clip_before_reduction", "optim.muon_row_eps") or _rests(cfg, key)
     return late or (key == "model.unet_skips" and cfg.model.num_layers < 2)
 

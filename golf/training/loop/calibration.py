@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -37,6 +37,7 @@ class Calibration:
     tokens: int  # tokens of all ranks
     seconds: float
     uncorrected: int = 0  # matrices whose drift was not corrected in time
+    batches: list[Tensor] = field(default_factory=list)  # ids [B, T] that this rank read, if they are needed again
 
     @property
     def matrices(self) -> int:
@@ -94,7 +95,7 @@ def collect(
         # Hooks are on for this pass alone: own text is written between the batches and must not count.
         read_inputs(model, names, ids, inputs.add)
         tokens += ids.numel() * ranks.world_size
-        if cfg.quant.gptq.drift or cfg.quant.step_sensitivity > 0:
+        if cfg.quant.gptq.drift or cfg.quant.step_sensitivity > 0 or cfg.quant.retrain.steps > 0:
             read.append(ids)
         # The next batch is judged by the mean time of those so far.
         if tokens >= cfg.quant.calibration.tokens or _agreed(start, ranks) * (done + 1) / done > seconds_left:
@@ -120,7 +121,7 @@ def collect(
             drift.correct(stage)
             now = _agreed(start, ranks)
             longest, last = max(longest, now - last), now
-    return Calibration(hessians, tokens, _agreed(start, ranks), uncorrected)
+    return Calibration(hessians, tokens, _agreed(start, ranks), uncorrected, read)
 
 
 def _own_text(cfg: Config, model: GPT, ranks: Ranks) -> Iterator[Tensor]:

@@ -13,8 +13,7 @@ from torch import Tensor
 from golf.artifact.quant.drift import DRIFT, drift_correction
 from golf.artifact.quant.formats import Tensors
 from golf.artifact.quant.hessians import as_rows, observed
-from golf.artifact.quant.low_rank import A
-from golf.artifact.quant.policy import quantize
+from golf.artifact.quant.policy import repaired_names
 from golf.settings.config import Config
 from golf.training.loop.sensitivity import rounded_values
 from golf.training.model.build import build_scored_model
@@ -61,7 +60,7 @@ class DriftCorrection:
     ):
         self.cfg, self.model, self.weights, self.hessians = cfg, model, weights, hessians
         self.batches, self.ranks = batches, ranks
-        self.repaired = _repaired(cfg, weights, hessians)
+        self.repaired = repaired_names(weights, cfg.quant, hessians, cfg.tech)
         self.rounded = build_scored_model(cfg, ranks.device)
         self.rounded.load_state_dict(weights)
         # A tied embedding is read first, so that its head cannot wait for the layers in between.
@@ -94,11 +93,3 @@ class DriftCorrection:
         """Put the stored values of the tensors `names` into the rounded model."""
         values = rounded_values(self.cfg, self.weights, self.hessians, names, self.repaired, self.ranks)
         self.rounded.load_state_dict(values, strict=False)
-
-
-def _repaired(cfg: Config, weights: Tensors, hessians: Tensors) -> set[str]:
-    """Return the names of the matrices that get low-rank factors when all are rounded without a correction."""
-    if cfg.quant.lqer.rank == 0:
-        return set()
-    coded = quantize(weights, cfg.quant, hessians, cfg.tech)
-    return {name for name in coded if name + A in coded}

@@ -19,7 +19,6 @@ from golf.training.loop.clock import TrainClock
 from golf.training.loop.packing import PackedModel, log_sizes
 from golf.training.loop.state import TrainState
 from golf.training.loop.training import Training
-from golf.training.loop.tuning import Tuning
 from golf.training.loop.warmup import warm_up
 from golf.training.ranks import Ranks
 
@@ -56,8 +55,8 @@ class Keeper:
     def calibration_ended(self, calibration: Calibration | None) -> None:
         """Write down what the calibration took."""
 
-    def tuning_ended(self, tuning: Tuning) -> None:
-        """Write down what the tuning took."""
+    def tuning_ended(self, seconds: float) -> None:
+        """Write down what retraining and tuning took so far."""
 
     def note_memory(self) -> None:
         """Log the peak memory of the training."""

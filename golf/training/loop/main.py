@@ -9,27 +9,32 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 import torch
+from torch import Tensor
 
-from golf.artifact.quant.formats import Tensors
+from golf.artifact.quant.formats import CodedTensors, Tensors
 from golf.artifact.quant.sensitivity import STEP
 from golf.bits import Score
 from golf.errors import GolfError
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config, uses_gptq
+from golf.settings.config import Config, trains_stored, uses_gptq
 from golf.training.data.batches import made_ahead, make_loader, open_loader
 from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader
 from golf.training.loop.calibration import Calibration, collect, text_of
 from golf.training.loop.keeper import Keeper
-from golf.training.loop.packing import pack_model, round_model
+from golf.training.loop.packing import cap_factor, pack_model, round_model, round_rest
+from golf.training.loop.retraining import Retraining, round_and_retrain
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, Validate, train
 from golf.training.loop.tuning import Tuning, tune_floats
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
+from golf.words import counted
 
 
 def train_pack_and_score(cfg: Config, dataset: Dataset, ranks: Ranks, keeper: Keeper) -> None:
@@ -56,25 +61,29 @@ def train_pack_and_score(cfg: Config, dataset: Dataset, ranks: Ranks, keeper: Ke
             if training.diverged:
                 raise GolfError(training.why_diverged())
 
-            # ---- Calibration and tuning, on the text that follows, within what is left of the time. ----
+            # ---- Calibration, retraining and tuning, on the text that follows, within what is left of the time. ----
             calibration = calibrate_trained(cfg, state, training, batches, dataset, log)
             keeper.calibration_ended(calibration)
+            retraining, after = None, calibration.seconds if calibration else 0.0
+            if cfg.quant.retrain.steps > 0:
+                assert calibration is not None
+                left = seconds_left(cfg, ranks.first(training.seconds) + after)
+                retraining = retrain_trained(cfg, state, left, calibration, batches, keeper.code_bytes, log)
+                keeper.tuning_ended(retraining.seconds)
+                after += retraining.seconds
+            # Rounding after the last step of training does not count, here or without any.
+            rounded = partial(round_trained, cfg, state, calibration, retraining, keeper.code_bytes, log)
             if cfg.quant.tune.steps > 0:
-                left = seconds_left(cfg, ranks.first(training.seconds) + (calibration.seconds if calibration else 0.0))
-                tuning = tune_trained(cfg, state, left, calibration, batches, keeper.code_bytes, log)
-                keeper.tuning_ended(tuning)
+                left = seconds_left(cfg, ranks.first(training.seconds) + after)
+                tuning = tune_trained(cfg, state, left, rounded, batches, keeper.code_bytes, log)
+                keeper.tuning_ended(tuning.seconds + (retraining.seconds if retraining else 0.0))
 
         # ---- Artifact: quantize, pack, write. Ranks hold the same weights, so the first one does it for all. ----
         keeper.note_memory()
         keeper.prove_trained(state)
         if ranks.is_first:
-            weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
-            if cfg.quant.tune.steps > 0:
-                coded = tuning.coded
-            else:
-                hessians = calibration.hessians if calibration else None
-                coded = round_model(cfg, weights, keeper.code_bytes, hessians, log)
-            keeper.write_artifact(cfg, pack_model(cfg, weights, coded))
+            coded = tuning.coded if cfg.quant.tune.steps > 0 else rounded()
+            keeper.write_artifact(cfg, pack_model(cfg, _final_weights(state), coded))
 
     # ---- Score: only what the file on disk holds counts, so every rank waits until it is complete. ----
     ranks.barrier()
@@ -125,7 +134,7 @@ def calibrate_trained(
     else:
         # Training text counts as training, so reading stops with the budget.
         left = seconds_left(cfg, ranks.first(training.seconds))
-        if cfg.quant.tune.steps > 0:
+        if trains_stored(cfg.quant):
             left -= cfg.quant.tune.reserve_seconds
         with nullcontext(loader) if text is cfg else open_loader(text, dataset, ranks) as reader:
             calibration = collect(text, model, weights, ranks, reader.next_batch, seconds_left=left)
@@ -143,24 +152,77 @@ def seconds_left(cfg: Config, seconds: float) -> float:
     return cfg.budget.train_seconds - seconds if cfg.budget.train_seconds else math.inf
 
 
+def retrain_trained(
+    cfg: Config,
+    state: TrainState,
+    left: float,
+    calibration: Calibration,
+    loader: Loader,
+    code_bytes: int,
+    log: TrainLog,
+) -> Retraining:
+    """Round the trained weights in stages with training between them, which must all end within the `left` seconds.
+
+    Training text is read from where `loader` stands. Under `quant.fit=cap` the steps are those of the trained weights
+    that fill the cap, and the last stage makes up for the difference.
+    """
+    start, ranks, factor = time.perf_counter(), state.ranks, 1.0
+    weights = _final_weights(state)
+    if cfg.quant.fit == "cap":
+        # Ranks need not find the same size.
+        found = cap_factor(cfg, weights, code_bytes, calibration.hessians, log) if ranks.is_first else 0.0
+        factor = ranks.first(found)
+        left -= ranks.first(time.perf_counter() - start)
+    retraining = round_and_retrain(
+        cfg, weights, calibration, ranks, loader.next_batch, factor=factor, seconds_left=left
+    )
+    seconds = ranks.first(time.perf_counter() - start)
+    log.retrained(retraining.stages, retraining.tried, retraining.steps, retraining.divergence, seconds)
+    if retraining.missed:
+        log.warning(
+            f"{counted(retraining.missed, 'stage')} of rounding had no retraining before the training time was over: "
+            "raise quant.tune.reserve_seconds."
+        )
+    return dataclasses.replace(retraining, seconds=seconds)
+
+
+def _final_weights(state: TrainState) -> dict[str, Tensor]:
+    """Return the trained weights on the CPU."""
+    return {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
+
+
+def round_trained(
+    cfg: Config,
+    state: TrainState,
+    calibration: Calibration | None,
+    retraining: Retraining | None,
+    code_bytes: int,
+    log: TrainLog,
+) -> CodedTensors:
+    """Return the stored form of the trained weights, or of what the retraining has left of them."""
+    if cfg.quant.retrain.steps > 0:
+        assert retraining is not None
+        return round_rest(cfg, retraining.model, code_bytes, log)
+    return round_model(cfg, _final_weights(state), code_bytes, calibration.hessians if calibration else None, log)
+
+
 def tune_trained(
     cfg: Config,
     state: TrainState,
     left: float,
-    calibration: Calibration | None,
+    rounded: Callable[[], CodedTensors],
     loader: Loader,
     code_bytes: int,
     log: TrainLog,
 ) -> Tuning:
-    """Round the trained weights and tune the result, which must all end within the `left` seconds of training.
+    """Tune what `rounded` returns on the first rank, which must all end within the `left` seconds of training.
 
     Training text is read from where `loader` stands. Under `quant.fit=cap` a result above the cap is left untuned.
     """
     start, ranks = time.perf_counter(), state.ranks
-    weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
-    hessians = calibration.hessians if calibration else None
+    weights = _final_weights(state)
     # Ranks need not find the same codes to the last bit.
-    coded = ranks.of_first(round_model(cfg, weights, code_bytes, hessians, log) if ranks.is_first else {})
+    coded = ranks.of_first(rounded() if ranks.is_first else {})
     left -= ranks.first(time.perf_counter() - start)
     tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left)
     room = cfg.budget.artifact_bytes - code_bytes

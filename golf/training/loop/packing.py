@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 from golf.artifact.container import pack, plain_bytes
 from golf.artifact.quant.fitting import fitting_factor, octave_bytes, tuned_scale_bytes, with_steps
 from golf.artifact.quant.formats import CodedTensors, Tensors
+from golf.artifact.quant.partly import PartlyRounded
 from golf.artifact.quant.policy import below_int8, quantize
 from golf.artifact.quant.pruning import MARGIN_BYTES, Pruning, prune_to_fit
 from golf.run.trainlog import TrainLog
-from golf.settings.config import Config, scored_config, trains_apart
+from golf.settings.config import Config, QuantConfig, scored_config, trains_apart
 
 
 class PackedModel(NamedTuple):
@@ -39,13 +42,38 @@ def round_model(
     """
     if trains_apart(cfg):
         cfg = scored_config(cfg)
+    if cfg.quant.tune.steps > 0:
+        code_bytes += tuned_scale_bytes(weights, cfg.quant, cfg.tech)
     if cfg.quant.fit == "cap":
-        coded = _filling_the_cap(cfg, weights, code_bytes, hessians, log)
+        coded = filling_the_cap(cfg, weights, code_bytes, lambda q: quantize(weights, q, hessians, cfg.tech), log)[1]
     else:
         coded = quantize(weights, cfg.quant, hessians, cfg.tech)
     if cfg.quant.prune.to_fit:
         coded = _pruned(cfg, coded, below_int8(weights, cfg.quant), code_bytes, log)
     return coded
+
+
+def round_rest(cfg: Config, model: PartlyRounded, code_bytes: int, log: TrainLog | None = None) -> CodedTensors:
+    """Return the stored form of a model that is rounded but for its last stages, whose steps may still fill the cap."""
+    if trains_apart(cfg):
+        cfg = scored_config(cfg)
+    if cfg.quant.fit == "cap":
+        if cfg.quant.tune.steps > 0:
+            code_bytes += tuned_scale_bytes(model.weights, cfg.quant, cfg.tech)
+        cfg = dataclasses.replace(cfg, quant=model.quant)
+        return filling_the_cap(cfg, model.left(), code_bytes, model.whole, log)[1]
+    return model.whole(model.quant)
+
+
+def cap_factor(
+    cfg: Config, weights: Tensors, code_bytes: int, hessians: Tensors | None, log: TrainLog | None = None
+) -> float:
+    """Return the factor on all steps with which `round_model` fills the cap."""
+    if trains_apart(cfg):
+        cfg = scored_config(cfg)
+    if cfg.quant.tune.steps > 0:
+        code_bytes += tuned_scale_bytes(weights, cfg.quant, cfg.tech)
+    return filling_the_cap(cfg, weights, code_bytes, lambda q: quantize(weights, q, hessians, cfg.tech), log)[0]
 
 
 def _pruned(cfg: Config, coded: CodedTensors, names: list[str], code_bytes: int, log: TrainLog | None) -> CodedTensors:
@@ -63,26 +91,32 @@ def _pruned(cfg: Config, coded: CodedTensors, names: list[str], code_bytes: int,
     return fitted[0] if fitted else coded
 
 
-def _filling_the_cap(
-    cfg: Config, weights: Tensors, code_bytes: int, hessians: Tensors | None, log: TrainLog | None
-) -> CodedTensors:
-    """Return the stored form of `weights` with the steps that fill the cap; the coarsest ones tried if none fits."""
+def filling_the_cap(
+    cfg: Config,
+    moved: Tensors,
+    code_bytes: int,
+    coded_by: Callable[[QuantConfig], CodedTensors],
+    log: TrainLog | None,
+) -> tuple[float, CodedTensors]:
+    """Return the factor on the steps that fills the cap, the coarsest one tried if none fits, and what is stored by it.
+
+    `coded_by` returns the stored form of all weights, of which those of `moved` follow its settings.
+    """
     tried: dict[float, CodedTensors] = {}
 
     def packed_bytes(factor: float) -> int:
         # Every try is kept, because the search ends at a factor that it has tried.
-        tried[factor] = quantize(weights, with_steps(cfg.quant, factor), hessians, cfg.tech)
+        tried[factor] = coded_by(with_steps(cfg.quant, factor))
         return len(pack(tried[factor], cfg.model, cfg.quant, cfg.tech))
 
-    slope = octave_bytes(weights, cfg.quant, cfg.tech)
-    if cfg.quant.tune.steps > 0:
-        code_bytes += tuned_scale_bytes(weights, cfg.quant, cfg.tech)
+    slope = octave_bytes(moved, cfg.quant, cfg.tech)
     factor = fitting_factor(packed_bytes, cfg.budget.artifact_bytes - code_bytes, slope)
     if log and factor:
         log.fitted(factor, len(tried))
     elif log:
         log.warning(f"steps {max(tried):.3g} times as large do not bring the artifact under the cap")
-    return tried[factor or max(tried)]
+    used = factor or max(tried)
+    return used, tried[used]
 
 
 def log_sizes(cfg: Config, packed: PackedModel, raw_model_bytes: int, code_bytes: int, log: TrainLog) -> None:

@@ -41,7 +41,6 @@ from golf.training.loop.schedule import decays_from_the_start
 from golf.training.loop.state import TrainState
 from golf.training.loop.trained_state import take_over
 from golf.training.loop.training import Training
-from golf.training.loop.tuning import Tuning
 from golf.training.model.attention import try_kernel
 from golf.training.model.documents import try_documents
 from golf.training.model.weights import weights_to_bytes
@@ -201,8 +200,8 @@ class RunKeeper(Keeper):
     def calibration_ended(self, calibration: Calibration | None) -> None:
         self.result.calibration_seconds = calibration.seconds if calibration else None
 
-    def tuning_ended(self, tuning: Tuning) -> None:
-        self.result.tune_seconds = tuning.seconds
+    def tuning_ended(self, seconds: float) -> None:
+        self.result.tune_seconds = seconds
 
     def note_memory(self) -> None:
         """Write down the peak memory of the training: on a CPU the process's peak resident memory, for want of more."""

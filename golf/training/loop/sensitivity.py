@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Collection, Sequence
 
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from golf.artifact.quant.formats import Tensors
-from golf.artifact.quant.policy import dequantize_as, quantize, storage_of
+from golf.artifact.quant.policy import dequantize_as, quantize_alone, storage_of
 from golf.artifact.quant.sensitivity import step_factors
 from golf.settings.config import Config
 from golf.training.loop.tuning import log_likely
@@ -70,9 +69,7 @@ def rounded_values(
     """
     values = {name: torch.zeros_like(weights[name], device=ranks.device) for name in names}
     for name in names[ranks.rank :: ranks.world_size]:
-        quant = cfg.quant
-        if name not in repaired:
-            quant = dataclasses.replace(quant, lqer=dataclasses.replace(quant.lqer, rank=0))
-        values[name].copy_(dequantize_as(quantize({name: weights[name]}, quant, hessians, cfg.tech), quant)[name])
+        coded = quantize_alone(name, weights, cfg.quant, hessians, cfg.tech, repaired)
+        values[name].copy_(dequantize_as(coded, cfg.quant)[name])
     ranks.sum_tensors(list(values.values()))
     return values

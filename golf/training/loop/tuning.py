@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -70,12 +71,12 @@ def tune_floats(
     All ranks give the same `coded` and `state_dict` and get the same result. A step that would not end within
     `seconds_left` is not begun.
     """
-    start, losses = time.perf_counter(), _Losses(cfg, state_dict, ranks)
+    start, losses = time.perf_counter(), Losses(cfg, state_dict, ranks, cfg.quant.tune.loss)
     floats = StoredFloats(coded, cfg.quant, ranks.device)
     rates = {True: SCALE_RATE, False: FLOAT_RATE}
     groups = [{"params": [change], "lr": rates[name in floats.grids]} for name, change in floats.changes.items()]
     adam = torch.optim.Adam(groups, betas=(0.9, 0.95))
-    steps, rows = cfg.quant.tune.steps, _rows(cfg, next_batch, ranks)
+    steps, rows = cfg.quant.tune.steps, rows_of_steps(cfg, next_batch, ranks)
     schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 1 - step / steps)
     held_out = [next(rows) for _ in range(HELD_OUT)]
     best, before = coded, losses.mean(floats, held_out)
@@ -97,7 +98,7 @@ def tune_floats(
     return Tuning(best, done, before, least, ranks.first(time.perf_counter() - start))
 
 
-def _rows(cfg: Config, next_batch: NextBatch, ranks: Ranks) -> Iterator[Rows]:
+def rows_of_steps(cfg: Config, next_batch: NextBatch, ranks: Ranks) -> Iterator[Rows]:
     """Yield the rows of one step after another: equally many of every micro-batch, whatever the ranks."""
     count = max(1, cfg.quant.tune.batch_tokens // (cfg.data.micro_batches * cfg.data.train_seq_len))
     while True:
@@ -154,23 +155,34 @@ class StoredFloats:
         return value + (value.detach().to(before.dtype).float() - value.detach())
 
 
-class _Losses:
-    """Losses of stored tensors: the trained model beside one that takes their values."""
+class TrainedValues(Protocol):
+    """Weights of which some are trained, by `changes`."""
 
-    def __init__(self, cfg: Config, state_dict: Tensors, ranks: Ranks):
+    changes: dict[str, Tensor]
+
+    def decoded(self) -> dict[str, Tensor]:
+        """Return the weights of a model as they are now."""
+        ...
+
+
+class Losses:
+    """Losses of values that are trained: the trained model beside one that takes them. `kind` is `quant.tune.loss`."""
+
+    def __init__(self, cfg: Config, state_dict: Tensors, ranks: Ranks, kind: str = "kl"):
+        self.kind = kind
         self.cfg, self.ranks = scored_config(cfg) if trains_apart(cfg) else cfg, ranks
         self.trained, self.stored = (build_scored_model(cfg, ranks.device) for _ in range(2))
         self.trained.load_state_dict(state_dict)
 
     @torch.no_grad()
-    def mean(self, floats: StoredFloats, steps: list[Rows]) -> float:
+    def mean(self, floats: TrainedValues, steps: list[Rows]) -> float:
         """Return the mean loss over all ranks, in nats per token."""
         self.stored.load_state_dict(floats.decoded())
         found = [float(self._loss(*part)) for rows in steps for part in rows]
         total, count = self.ranks.sum(sum(found), len(found))
         return total / count
 
-    def backward(self, floats: StoredFloats, rows: Rows) -> None:
+    def backward(self, floats: TrainedValues, rows: Rows) -> None:
         """Set the gradients of `floats` to those of the mean loss over all ranks."""
         values = floats.decoded()
         self.stored.load_state_dict(values)
@@ -185,7 +197,7 @@ class _Losses:
         self.ranks.sum_tensors([change.grad for change in floats.changes.values() if change.grad is not None])
 
     def _loss(self, ids: Tensor, targets: Tensor) -> Tensor:
-        if self.cfg.quant.tune.loss == "loss":
+        if self.kind == "loss":
             return self.stored(ids, targets)
         with torch.no_grad():
             wanted = log_likely(self.trained, ids)

@@ -82,7 +82,7 @@ def test_gradients_are_those_of_the_definition(loss: str, tiny: OwnDataset) -> N
     cfg = config(tiny, *FORMS["low rank"], f"quant.tune.loss={loss}")
     weights, coded = rounded(cfg)
     floats = StoredFloats(coded, cfg.quant, torch.device("cpu"))
-    losses = tuning._Losses(cfg, weights, Ranks())
+    losses = tuning.Losses(cfg, weights, Ranks(), loss)
     rows = [next(batches(cfg, [seed])) for seed in range(cfg.data.micro_batches)]
     losses.backward(floats, rows)
     found = {name: value.grad for name, value in floats.changes.items()}
@@ -130,7 +130,7 @@ def test_tuning_lowers_the_loss_on_text_that_it_does_not_train_on(tiny: OwnDatas
     assert found.steps == 20 and found.after < 0.995 * found.before
     fresh = batches(cfg, [7])
     rows = [[next(fresh)] for _ in range(8)]
-    losses = tuning._Losses(cfg, weights, Ranks())
+    losses = tuning.Losses(cfg, weights, Ranks())
     before, after = (
         losses.mean(StoredFloats(tensors, cfg.quant, torch.device("cpu")), rows) for tensors in (coded, found.coded)
     )
