@@ -98,8 +98,8 @@ def main() -> None:
         stored = {n: config_of(cfg, how, arguments.tokens) for n, how in all_stored(arguments.ways).items()}
         for gap in quant_gaps(cfg, read_weights(folder.weights), stored, tokens=arguments.scored):
             of_run[run][gap.name] = gap
-            gaps = f"{gap.kl_bpb:.6f} | {gap.gap_bpb:.5f} ± {gap.gap_standard_error:.5f}"
-            print(f"| {run.parent.name} | {gap.name} | {gap.artifact_bytes:,} | {gaps} | {gap.seconds:.0f} |", flush=True)
+            gaps = f"{gap.kl_bpb:.6f} | {gap.gap_bpb:.5f} ± {gap.gap_standard_error:.5f} | {gap.seconds:.0f}"
+            print(f"| {run.parent.name} | {gap.name} | {gap.artifact_bytes:,} | {gaps} |", flush=True)
     print("\n| at equal bytes, by shape | KL | gap |\n|---|---|---|")
     for way, form in COMPARED:
         measures = []

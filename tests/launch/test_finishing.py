@@ -42,7 +42,13 @@ CASES = {
     "gptq, swa": ["quant=gptq_int6", *GPTQ, "tech=[swa]", "tech.swa.every=1", "tech.swa.start=1"],
     "own text, lawa": ["quant=gptq_own_text", *GPTQ, "tech=[lawa]", "tech.lawa.every=2"],
     "tuned": ["quant=sdclip_lqer_asym", *GPTQ, "quant.tune.steps=3", "quant.tune.batch_tokens=512"],
-    "trellis, late switch": ["quant=trellis", "tech=[recurrence]", "tech.recurrence.enable_at=0.5"],
+    "trellis, late switch": [
+        "quant=trellis_retrained",
+        *GPTQ,
+        "quant.retrain.steps=2",
+        "tech=[recurrence]",
+        "tech.recurrence.enable_at=0.5",
+    ],
     "ternary, ttt": ["quant=ternary", "eval.ttt.method=sgd", "eval.stride=16", "eval.ttt.chunk_tokens=512"],
     "stages, free": ["tech=[schedule_free]", "data.loader=shuffled", "schedule.stages=[{until:0.5,seq_len:16},{}]"],
 }

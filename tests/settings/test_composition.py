@@ -392,7 +392,7 @@ def test_hydras_own_help_is_printed() -> None:
         (["optim.matrix_lr", "=", "0.03"], "as in optim.matrix_lr=0.03."),
         (["optim.matrix_lr", "=0.03"], "as in optim.matrix_lr=0.03."),
         (["seed", "4", "model=9l"], "as in seed=4."),
-        (["steps=10"], "There is no setting steps; did you mean schedule.iterations or quant.tune.steps?"),
+        (["steps=10"], "did you mean schedule.iterations or quant.retrain.steps or quant.tune.steps?"),
         (["MATRIX_LR=0.06"], "There is no setting MATRIX_LR; did you mean optim.matrix_lr"),
         (["lr=0.1"], "There is no setting lr; did you mean optim.matrix_lr or eval.ttt.lr"),
         (["launch.val_every=3"], "There is no setting launch.val_every; did you mean eval.val_loss_every"),
@@ -499,6 +499,7 @@ def test_plain_settings_are_dropped_by_name(name: str, machine: None) -> None:
         "fp16_control": ["quant.control_format=fp16"],
         "drift": ["quant=sdclip_gptq", "quant.gptq.drift=true"],
         "tuning": ["quant.tune.steps=20"],
+        "retraining": ["quant=trellis_retrained"],
         "moment_dtype": ["optim.adam_moment_dtype=fp32"],
     }.get(name, ["experiment=pr593_11l"])
     cfg = compose([*on, f"drop=[{name}]"])

@@ -34,7 +34,7 @@ TECHNIQUES_2 = "recurrence,parallel_lanes,swiglu,fake_quant,swa,overtone_init"
 OTHER_SETTINGS = {
     "context": "quant=sdclip_gptq quant.codec=context quant.attn.rounding=trellis quant.mlp.rounding=trellis "
     "quant.attn.columns=0.7 quant.mlp.columns=0.7 quant.embed.columns=0.7 quant.trellis.bit_price=0.1 "
-    "data.loader=shuffled eval=ttt_lora",
+    "quant.retrain.steps=2 quant.retrain.by=block quant.calibration.tokens=4096 data.loader=shuffled eval=ttt_lora",
     "tuned": "quant=sdclip_lqer_asym quant.step_sensitivity=0.5 "
     "quant.gptq.drift=true quant.tune.steps=2 quant.calibration.tokens=4096 "
     "quant.codec=context quant.layout=[] quant.mlp.rounding=trellis",

@@ -76,9 +76,10 @@ def test_everything_that_acts_passes() -> None:
     )
     on = {name for name in OFF if is_on(cfg, name)}
     alone = {"loader", "documents", "short_chunks", "finer_columns", "tilt", "clip_sensitivity", "drift", "tuning"}
-    alone.add("step_sensitivity")
+    alone |= {"step_sensitivity", "retraining"}
     assert on == OFF.keys() - alone and inert_settings(cfg, RandomPasses(cfg).differ) == []
     assert found(cfg_with(quant__attn__rounding="gptq", quant__gptq__drift=True, quant__tune__steps=10)) == []
+    assert found(cfg_with(quant__attn__rounding="gptq", quant__retrain__steps=10)) == []
     packed = {"data__loader": "packed", "model__within_documents": True, "eval__documents": True}
     assert found(cfg_with(**packed)) == []
     assert found(cfg_with(eval__tilt__method="ngram", eval__ttt__method="lora")) == []
