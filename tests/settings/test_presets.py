@@ -19,7 +19,7 @@ from tests.support import ROOT, compose, tiny_overrides
 FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32", "model.attention=sdpa"]
 GPTQ_PRESETS = {
     *("gptq_int6", "gptq_own_text", "int4_lqer", "sdclip_gptq", "sdclip_lqer", "sdclip_lqer_asym"),
-    *("trellis", "trellis_sensitive"),
+    *("trellis", "trellis_sensitive", "trellis_retrained"),
 }
 
 

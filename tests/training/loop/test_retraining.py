@@ -99,7 +99,8 @@ def test_the_next_stage_sees_the_inputs_of_what_was_rounded_and_retrained(form: 
     found = retrained(cfg, weights)
     model = found.model
     left = [name for name, tensor in model.left().items() if tensor.ndim == 2 and name in found.model.hessians]
-    assert left and found.missed == 0 and found.steps == 4 * found.tried
+    # The last stage of the own format is rounded without its inputs.
+    assert (left or form == "own format") and found.missed == 0 and found.steps == 4 * found.tried
     moved = [name for name in model.left() if not torch.equal(model.weights[name], weights[name])]
     assert set(left) <= set(moved) or found.stages == 0
     for name, coded in model.coded.items():
@@ -151,17 +152,25 @@ def test_the_first_step_goes_against_the_gradient_of_the_divergence(tiny: OwnDat
     assert checked > 500
 
 
-@pytest.mark.parametrize("form", [*QUICK, pytest.param("loops", marks=pytest.mark.slow)])
+def long_batches(cfg: Config, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        ids = torch.randint(cfg.model.vocab_size, (32, 33), generator=generator)
+        yield ids[:, :-1], ids[:, 1:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["trellis", "low rank"])
 def test_the_stored_model_is_nearer_to_the_trained_one(form: str, tiny: OwnDataset) -> None:
-    cfg = config(tiny, *FORMS[form], "quant.retrain.steps=12")
-    weights = trained_weights(cfg)
-    coded = (
-        round_rest(cfg, retrained(cfg, weights).model, 0),
-        round_model(cfg, weights, 0, calibrated(cfg, weights).hessians),
-    )
-    ids = torch.cat([next(batches(cfg, [7]))[0] for _ in range(4)])
-    found, at_once = (divergence(cfg, weights, dequantize(c), ids) for c in coded)
-    assert found < 0.9 * at_once
+    coarse = ["quant.attn.clip_k=16", "quant.mlp.clip_k=16"]
+    cfg = config(tiny, *FORMS[form], *coarse, "quant.retrain.steps=12", "quant.tune.batch_tokens=1024")
+    weights, stream = trained_weights(cfg), long_batches(cfg, 1)
+    calibration = calibrated(cfg, weights)
+    model = round_and_retrain(cfg, weights, calibration, Ranks(), lambda: next(stream)).model
+    coded = round_rest(cfg, model, 0), round_model(cfg, weights, 0, calibration.hessians)
+    fresh = next(long_batches(cfg, 7))[0]
+    found, at_once = (divergence(cfg, weights, dequantize(c), fresh) for c in coded)
+    assert found < 0.85 * at_once
     sizes = [len(pack(c, cfg.model, cfg.quant, cfg.tech)) for c in coded]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
