@@ -109,7 +109,8 @@ def filling_the_cap(
         tried[factor] = coded_by(with_steps(cfg.quant, factor))
         return len(pack(tried[factor], cfg.model, cfg.quant, cfg.tech))
 
-    slope = octave_bytes(moved, cfg.quant, cfg.tech)
+    # Without a matrix in codes no step changes the size, and the search ends at its limits.
+    slope = max(1.0, octave_bytes(moved, cfg.quant, cfg.tech))
     factor = fitting_factor(packed_bytes, cfg.budget.artifact_bytes - code_bytes, slope)
     if log and factor:
         log.fitted(factor, len(tried))
