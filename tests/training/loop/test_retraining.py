@@ -118,7 +118,7 @@ def test_the_first_step_goes_against_the_gradient_of_the_divergence(tiny: OwnDat
     """Adam's first step is its rate in every weight, and a quarter of it while the rate rises."""
     cfg = config(tiny, *FORMS["trellis"], "quant.retrain.steps=1", "data.micro_batches=2")
     weights = trained_weights(cfg)
-    calls: list[dict[str, Tensor]] = []
+    calls: list[Any] = []
     plain = retraining._train
 
     def watched(floats: Any, losses: Any, given: Any) -> None:
