@@ -172,7 +172,7 @@ def test_the_stored_model_is_nearer_to_the_trained_one(form: str, tiny: OwnDatas
     found, at_once = (divergence(cfg, weights, dequantize(c), fresh) for c in coded)
     assert found < 0.85 * at_once
     sizes = [len(pack(c, cfg.model, cfg.quant, cfg.tech)) for c in coded]
-    assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.03)
 
 
 def test_steps_that_do_not_help_are_taken_back(tiny: OwnDataset) -> None:
