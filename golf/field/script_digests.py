@@ -67,8 +67,9 @@ def live_digests(tree: ast.Module, values: Mapping[str, str | None]) -> tuple[di
 def effective(tree: ast.Module, loads: set[str]) -> set[str]:
     """Return the variables whose values reach what `loads` names, also by the setting that holds them."""
     holders = dict[str, set[str]]()
-    for scope in (tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))):
-        for node in scope.body:
+    bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
+    for body in bodies:
+        for node in body:
             if reads_environment(node):
                 variables = [found[0] for inner in ast.walk(node) if (found := variable_of(inner)) is not None]
                 for name in variables:
@@ -81,7 +82,9 @@ def effective(tree: ast.Module, loads: set[str]) -> set[str]:
 
 def _is_start(name: str, tree: ast.Module) -> bool:
     """Tell whether a part runs without being called: statements of the module."""
-    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    defined = {
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
     return name.partition(".")[0] not in defined
 
 
@@ -141,7 +144,9 @@ def _trimmed(node: ast.stmt, unread: frozenset[str] = frozenset(), *, guards: bo
         if isinstance(called, ast.Name) and _ERROR.fullmatch(called.id) and _only_looks(node.test):
             return []
     rebuilt = _rebuilt(node, unread, guards=guards)
-    is_empty = isinstance(node, ast.If | ast.For) and not (getattr(rebuilt, "body", ()) or getattr(rebuilt, "orelse", ()))
+    is_empty = isinstance(node, ast.If | ast.For) and not (
+        getattr(rebuilt, "body", ()) or getattr(rebuilt, "orelse", ())
+    )
     return [] if is_empty and _only_looks(getattr(node, "test", getattr(node, "iter", None))) else [rebuilt]
 
 
@@ -158,7 +163,9 @@ def _rebuilt(node: Any, unread: frozenset[str], *, guards: bool) -> Any:
 def _unread(function: ast.AST) -> frozenset[str]:
     """Return the variables of a function that are assigned and never read."""
     names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-    outside = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    outside = {
+        name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
+    }
     # A text may be the name of a variable for locals(), eval or an f-string that was not read.
     read = {name.id for name in names if isinstance(name.ctx, ast.Load)} | outside
     return frozenset({name.id for name in names if isinstance(name.ctx, ast.Store)} - read)

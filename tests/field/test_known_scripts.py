@@ -101,12 +101,12 @@ EQUAL = {  # what a relative may have otherwise without any effect
     "\n\n\ndef kept": "\n\n\n\ndef kept",
     "import os\n": "import os\ntry:\n    import fast as slow\nexcept ImportError:\n    import slow\n",
     "    return [h.matrix_lr": "    assert h\n    if not h:\n        raise ValueError(h)\n    return [h.matrix_lr",
-    "    total = len(first(h))": "    began = time.perf_counter()\n    log(time.perf_counter() - began)\n    total = len(first(h))",
+    "    total = len(first(h))": "    t = time.perf_counter()\n    log(time.perf_counter() - t)\n    total = len(first(h))",
     "    total = len(first(h))\n    return h.rows_kept + total": "    n = len(first(h))\n    return h.rows_kept + n",
     "    return h.rows_kept +": "    for i in range(3):\n        print(i)\n    return h.rows_kept +",
     # Parts that the variables of either script have off.
     "    if h.doubles:\n        return 2\n": "",
-    "    total = len": '    if int(os.environ.get("TRIPLES", 0)) > 1 and h.matrix_lr:\n        return kept(h)\n    total = len',
+    "    total = len": '    if int(os.environ.get("TRIPLES", 0)) > 1:\n        return kept(h)\n    total = len',
     "\n\nh = ": "\n\ndef never_called(x):\n    return x\n\n\nh = ",
 }
 
@@ -134,7 +134,7 @@ def test_what_looks_alike_and_has_an_effect_is_named(before: str, known: KnownSc
     after, name = OTHERS[before]
     assert SCRIPT.count(before) == 1
     found = translated_script("", variables_of_script(parsed_script(SCRIPT.replace(before, after)), "x"))
-    assert found.missing and name in compared(SCRIPT.replace(before, after)).differing or not name
+    assert (found.missing and name in compared(SCRIPT.replace(before, after)).differing) or not name
     assert name or "DOUBLES=1" in found.missing[0]
 
 
@@ -179,7 +179,9 @@ def test_a_variable_that_differs_is_an_override_or_named(known: KnownScript) -> 
     assert found.overrides == [f"experiment={PRESET}", "scale=record", "optim.matrix_lr=0.03"]
     assert found.missing == ["not known here, so not in the list: ROWS_KEPT=4"]
     found_ = Likeness(known, True, (), (), set())
-    assert unsettled(found_, {"ROWS_KEPT": "0"}, []) == ["ROWS_KEPT=0"] and not unsettled(found_, {"ROWS_KEPT": "3"}, [])
+    assert unsettled(found_, {"ROWS_KEPT": "0"}, []) == ["ROWS_KEPT=0"] and not unsettled(
+        found_, {"ROWS_KEPT": "3"}, []
+    )
 
 
 def test_techniques_come_and_go(known: KnownScript) -> None:
