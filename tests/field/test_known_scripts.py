@@ -101,7 +101,7 @@ EQUAL = {  # what a relative may have otherwise without any effect
     "\n\n\ndef kept": "\n\n\n\ndef kept",
     "import os\n": "import os\ntry:\n    import fast as slow\nexcept ImportError:\n    import slow\n",
     "    return [h.matrix_lr": "    assert h\n    if not h:\n        raise ValueError(h)\n    return [h.matrix_lr",
-    "    total = len(first(h))": "    t = time.perf_counter()\n    log(time.perf_counter() - t)\n    total = len(first(h))",
+    "    total = len(first(h))": "    t = time.time()\n    log(time.time() - t)\n    total = len(first(h))",
     "    total = len(first(h))\n    return h.rows_kept + total": "    n = len(first(h))\n    return h.rows_kept + n",
     "    return h.rows_kept +": "    for i in range(3):\n        print(i)\n    return h.rows_kept +",
     # Parts that the variables of either script have off.
