@@ -10,26 +10,26 @@ from __future__ import annotations
 import ast
 import csv
 import functools
-import hashlib
-import itertools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from golf.field.env_techniques import is_off
+from golf.field.script_digests import digests, effective, live_digests
 from golf.lab.report.changes import CODE, change
 from golf.run.identity import identity
 from golf.settings.composition import compose
 from golf.settings.config import Config
+from golf.tables import table_of
 from golf.words import as_override
 
 TABLE = Path(__file__).with_suffix(".csv")
 LEAST_SHARE = 0.8  # of a record's functions that a relative of it has
-PRINTS = ("print", "log", "log0")
 LABELS = (".name", ".tag")  # of groups, which set nothing
-DIGITS = 6  # hexadecimal, of a digest
-_SKIPPED = {"ctx", "type_comment", "kind", "annotation", "returns", "type_params", "simple"}
+# Digests of functions that differ only in what the marks of script_structure.yaml tell.
+TOLD: dict[str, list[list[str]]] = table_of(__file__)["told"]
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,25 @@ class KnownScript:
 
     folder: str
     experiment: str
-    digests: frozenset[str]  # of its functions, as `name:digest`
+    digests: frozenset[str]  # of its functions, as `name:digest`; `entries` says what else stands there
     settled: Mapping[str, str]  # variables without a counterpart here, at the values for which the preset holds
     overrides: tuple[str, ...]  # what names and marks say of it, by which another translation is compared
+
+    @functools.cached_property
+    def whole(self) -> dict[str, str]:
+        """Return the digest of each function."""
+        return dict(entry.split(":") for entry in self.digests if ":" in entry)
+
+    @functools.cached_property
+    def live(self) -> dict[str, str]:
+        """Return the digest of what the published run has of each function, without functions that it never calls."""
+        others = dict(entry.split("~") for entry in self.digests if "~" in entry)
+        return {name: digest for name, digest in (self.whole | others).items() if digest}
+
+    @functools.cached_property
+    def switched_on(self) -> set[str]:
+        """Return the variables that the published run reads and has not off."""
+        return {entry.removeprefix("=") for entry in self.digests if entry.startswith("=")}
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,10 @@ class Likeness:
     """The known script that a script is most like, and the names of the functions in which the two differ."""
 
     known: KnownScript
+    is_relative: bool  # most functions are the same
     differing: tuple[str, ...]
+    strange: tuple[str, ...]  # functions that run and that no known script has
+    without_effect: set[str]  # variables of the script that nothing reads which runs
 
 
 @functools.cache
@@ -66,72 +85,54 @@ def known_scripts() -> tuple[KnownScript, ...]:
     return tuple(known)
 
 
-def likeness(tree: ast.Module) -> Likeness | None:
-    """Return the known script that shares most functions with a script, None if it is a relative of none."""
-    own = frozenset(digests(tree))
-    best = min(known_scripts(), key=lambda known: len(known.digests ^ own), default=None)
-    if best is None or len(best.digests & own) < LEAST_SHARE * max(len(best.digests), len(own)):
-        return None
-    return Likeness(best, tuple(sorted({digest.partition(":")[0] for digest in best.digests ^ own})))
+def entries(tree: ast.Module, values: Mapping[str, str | None]) -> frozenset[str]:
+    """Return what the table keeps of a script whose run had the texts `values` of the variables.
 
-
-def digests(tree: ast.Module) -> Iterator[str]:
-    """Yield `name:digest` of every function, method and constant of a script.
-
-    Texts that it prints, annotations and documentation count for nothing, nor do defaults of variables.
+    `name:digest` is a function, `name~digest` what the run has of it if that is less, `name~` one that is never called,
+    and `=NAME` a variable that the run reads and has not off.
     """
-    others = dict[str, list[ast.stmt]]()
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            for part in node.body:
-                name = getattr(part, "name", "") or _target(part)
-                if not (name and _reads_environment(part)) and not _is_text(part):
-                    others.setdefault(f"{node.name}.{name}" if name else node.name, []).append(part)
-        elif not isinstance(node, ast.Import | ast.ImportFrom) and not _is_text(node) and not _reads_environment(node):
-            others.setdefault(getattr(node, "name", "") or _target(node) or "statements", []).append(node)
-    for name, parts in others.items():
-        content = "\x1f".join(itertools.chain.from_iterable(map(_words, parts)))
-        yield f"{name}:{hashlib.sha256(content.encode()).hexdigest()[:DIGITS]}"
+    whole = digests(tree)
+    live, loads = live_digests(tree, values)
+    less = {f"{name}~{live.get(name, '')}" for name in whole if live.get(name) != whole[name]}
+    on = {f"={name}" for name in effective(tree, loads) if values.get(name) and not is_off(values[name] or "")}
+    return frozenset({f"{name}:{digest}" for name, digest in whole.items()} | less | on)
 
 
-def _words(node: Any) -> Iterator[str]:
-    """Yield what a node consists of, the same from every version of Python."""
-    if isinstance(node, list):
-        for item in node:
-            yield from _words(item)
-        yield "]"
-    elif not isinstance(node, ast.AST):
-        yield repr(node)
-    elif isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and str(node.value).strip("\n") == ""):
-        # Where this Python cannot read an f-string, `parse` gives an empty text for it.
-        yield "text"
-    elif isinstance(node, ast.AnnAssign):
-        yield from _words(ast.Assign([node.target], node.value)) if node.value else ()
-    elif not _is_text(node):
-        yield type(node).__name__
-        for key, value in ast.iter_fields(node):
-            if key not in _SKIPPED:
-                yield from _words(value)
+def likeness(tree: ast.Module, values: Mapping[str, str | None]) -> Likeness | None:
+    """Return the known script that shares most functions with a script, None where none is known.
+
+    Two functions are one if they are the same, or if what runs of them is under each script's values of the variables.
+    """
+    if not known_scripts():
+        return None
+    whole = digests(tree)
+    live, loads = live_digests(tree, values)
+    pairs = [(known, _differing(known, whole, live, values)) for known in known_scripts()]
+    best, unlike = min(pairs, key=lambda pair: (len(pair[1]), len({*pair[0].whole.items()} ^ {*whole.items()})))
+    most = max(len(best.live), len(live))
+    strange = [name for name in live if not {(name, whole[name]), (name, live[name])} & _bodies()]
+    is_relative = most - len(unlike) >= LEAST_SHARE * most
+    unread = {*values} - effective(tree, loads)
+    return Likeness(best, is_relative, tuple(sorted(unlike)), tuple(strange), unread)
 
 
-def _is_text(node: ast.AST) -> bool:
-    """Tell whether a statement is a documentation string or prints something."""
-    value = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(value, ast.Constant) or (
-        isinstance(value, ast.Call) and getattr(value.func, "id", getattr(value.func, "attr", "")) in PRINTS
-    )
+@functools.cache
+def _bodies() -> set[tuple[str, str]]:
+    """Return the functions of all known scripts, as a whole and as far as they run, with their digests."""
+    return {item for known in known_scripts() for bodies in (known.whole, known.live) for item in bodies.items()}
 
 
-def _target(node: ast.AST) -> str:
-    """Return the name that a statement assigns to, empty for other statements."""
-    targets = getattr(node, "targets", [getattr(node, "target", None)])
-    return getattr(targets[0], "id", "")
-
-
-def _reads_environment(node: ast.AST) -> bool:
-    """Tell whether an assignment reads a variable: its default is compared as a value."""
-    names = (getattr(inner, "attr", getattr(inner, "id", "")) for inner in ast.walk(node))
-    return bool(_target(node)) and any(name in ("environ", "getenv") for name in names)
+def _differing(known: KnownScript, whole: dict[str, str], live: dict[str, str], values: Collection[str]) -> list[str]:
+    """Return the names of the functions in which a script differs from a known one."""
+    # A part that the record switched on, and the script has no variable for, is no part that is off in both.
+    by_what_runs = known.switched_on <= {*values}
+    return [
+        name
+        for name in {*known.whole, *whole}
+        if known.whole.get(name) != whole.get(name)
+        and not (by_what_runs and known.live.get(name) == live.get(name))
+        and not any({known.whole.get(name), whole.get(name)} <= {*told} for told in TOLD.get(name, ()))
+    ]
 
 
 def on_preset(known: KnownScript, overrides: Sequence[str]) -> list[str]:
@@ -173,12 +174,15 @@ def _spelled(value: Any) -> str:
     return as_override(value)
 
 
-def unsettled(known: KnownScript, values: Mapping[str, str | None], named: Iterable[str]) -> list[str]:
+def unsettled(found: Likeness, values: Mapping[str, str | None], named: Iterable[str]) -> list[str]:
     """Return as `NAME=value` what no setting of golf says and the record's run had otherwise.
 
     `values` are a script's variables under a command line, `named` those among them without a counterpart here.
+    Variables of the script without an effect say nothing.
     """
+    known, values = found.known, {n: value for n, value in values.items() if n not in found.without_effect}
     pairs = [text.partition("=")[::2] for text in named]
+    pairs = [pair for pair in pairs if pair[0] not in found.without_effect]
     others = [f"{name}={value}" for name, value in pairs if not _same(known.settled.get(name), value)]
     gone = [
         f"{name}={values[name] or ''}"

@@ -17,6 +17,7 @@ from golf.settings.composition import compose
 if TYPE_CHECKING:
     from golf.settings.config import Config
 
+MOST_NAMES = 30  # of functions in one sentence
 UNREAD = 1e-5  # share of the parameters that scripts keep and never read, such as lanes of layers without lanes
 
 
@@ -45,7 +46,8 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
         script = replace(script, structure=structure)
     result = ScriptTranslation(translation.overrides, translation)
     named = [*translation.inexpressible, *translation.unknown]
-    if (found := likeness(script.tree) if script.tree is not None else None) is not None:
+    found = likeness(script.tree, values) if script.tree is not None else None
+    if found is not None and found.is_relative:
         result.record = found.known.experiment
         try:
             result.overrides = on_preset(found.known, translation.overrides)
@@ -59,9 +61,15 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
             changed = {name.partition(".")[0] for name in found.differing}
             parts = [part for part in script.structure.missing if changed & set(_names(part))]
             result.missing += _always(parts)
-        named = unsettled(found.known, values, named)
+        named = unsettled(found, values, named)
     else:
         result.missing += _always(script.structure.missing)
+        if found is not None and (strange := found.strange):
+            others = [f"and {len(strange) - MOST_NAMES} more"] if len(strange) > MOST_NAMES else []
+            result.missing.append(
+                f"no known script has these functions, of which the list has what their names tell (the nearest is "
+                f"{found.known.folder}): {' '.join([*strange[:MOST_NAMES], *others])}"
+            )
     if not script.is_script:
         result.missing.append(
             "the log prints settings and not the script, so what that always has is not in the list: its loader, "
@@ -81,7 +89,7 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
             raise
         result.missing.append(_restricted(error))
     else:
-        if found is None or found.differing:
+        if found is None or not found.is_relative or found.differing:
             result.missing += _other_model(script, translation, cfg)
     result.missing = list(dict.fromkeys(result.missing))
     return result

@@ -150,7 +150,7 @@ def variables_of_script(script: Script, name: str) -> ScriptVariables:
             if len(names) == 1 and names[0]:
                 owners |= {id(inner): names[0] for inner in ast.walk(node.value)}
     for node in ast.walk(script.tree):
-        if (variable := _variable(node)) is not None:
+        if (variable := variable_of(node)) is not None:
             name, default = variable
             variables.defaults.setdefault(name, default)
             holders.setdefault(name, set()).add(owners.get(id(node)))
@@ -160,7 +160,7 @@ def variables_of_script(script: Script, name: str) -> ScriptVariables:
     return variables
 
 
-def _variable(node: ast.AST) -> tuple[str, str | None] | None:
+def variable_of(node: ast.AST) -> tuple[str, str | None] | None:
     """Return (name, default) of a call or subscript that reads the environment, None for anything else."""
     if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _READERS:
         if "environ" not in ast.unparse(node.func) and "getenv" not in ast.unparse(node.func):

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from golf.field import known_scripts
-from golf.field.known_scripts import TABLE, digests
+from golf.field.known_scripts import TABLE, entries
 from golf.field.script_reader import read_script
 from golf.field.script_translation import ScriptTranslation, translated_script
 from golf.field.script_variables import ScriptVariables, variables_of_log, variables_of_script
@@ -106,7 +106,7 @@ def row_of(record: dict[str, str], script: ScriptVariables, line: str) -> dict[s
         "line": line,
         "settled": shlex.join([*translation.inexpressible, *translation.unknown]),
         "overrides": shlex.join(translation.overrides),
-        "digests": " ".join(sorted(digests(script.tree))),
+        "digests": " ".join(sorted(entries(script.tree, {**script.defaults, **translation.given}))),
     }
 
 

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from golf.field import known_scripts as module
-from golf.field.known_scripts import TABLE, KnownScript, digests, known_scripts, likeness, on_preset, unsettled
+from golf.field.known_scripts import (
+    TABLE,
+    KnownScript,
+    Likeness,
+    entries,
+    known_scripts,
+    likeness,
+    on_preset,
+    unsettled,
+)
+from golf.field.script_digests import digests
 from golf.field.script_reader import parsed_script
 from golf.field.script_translation import translated_script
 from golf.field.script_variables import variables_of_script
@@ -26,6 +36,7 @@ class Hyperparameters:
     mlp_hidden = int(os.environ.get("MLP_HIDDEN", 992))
     warmdown_iters = int(os.environ.get("WARMDOWN_ITERS", 3600))
     rows_kept = int(os.environ.get("ROWS_KEPT", 3))
+    doubles = bool(int(os.environ.get("DOUBLES", "0")))
 
 
 def kept(name):
@@ -41,26 +52,31 @@ def first(h):
 
 
 def second(h):
+    if h.doubles:
+        return 2
     print(f"keeps {h.rows_kept}")
-    return h.rows_kept + len(first(h))
+    total = len(first(h))
+    return h.rows_kept + total
 
 
-print(second(Hyperparameters()), kept(""), rounded(1.0))
+h = Hyperparameters()
+print(second(h), kept(""), rounded(1.0))
 """
 MUTANTS = {  # what a relative may have otherwise, and the function that is named for it
     "scale).round()": "rounded",
     '== "tok_emb.weight"': "kept",
-    "h.rows_kept + len": "second",
+    "h.rows_kept + total": "second",
 }
 
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> KnownScript:
     script = variables_of_script(parsed_script(SCRIPT), "x")
+    assert script.tree is not None
     monkeypatch.setattr(module, "known_scripts", lambda: ())
     plain = translated_script("", script).translation
     settled = dict(text.split("=") for text in plain.inexpressible)
-    own = KnownScript("ours", PRESET, frozenset(digests(ast.parse(SCRIPT))), settled, tuple(plain.overrides))
+    own = KnownScript("ours", PRESET, entries(script.tree, script.defaults), settled, tuple(plain.overrides))
     monkeypatch.setattr(module, "known_scripts", lambda: (own,))
     return own
 
@@ -71,9 +87,84 @@ def test_a_known_script_is_its_preset(known: KnownScript) -> None:
     assert identity(compose(found.overrides)) == identity(compose([f"experiment={PRESET}", "scale=record"]))
 
 
-def test_what_changes_nothing_is_no_difference(known: KnownScript) -> None:
-    other = SCRIPT.replace("keeps {h", "it keeps {h").replace("scale: float = 1.0", "scale=1.0").replace("\n\n\n", "\n")
-    assert other != SCRIPT and likeness(ast.parse(other)).differing == ()  # type: ignore[union-attr]
+def compared(text: str) -> Likeness:
+    script = variables_of_script(parsed_script(text), "x")
+    assert script.tree is not None
+    found = likeness(script.tree, script.defaults)
+    assert found is not None
+    return found
+
+
+EQUAL = {  # what a relative may have otherwise without any effect
+    "keeps {h": "it keeps {h",
+    "scale: float = 1.0": "scale=1.0",
+    "\n\n\ndef kept": "\n\n\n\ndef kept",
+    "import os\n": "import os\ntry:\n    import fast as slow\nexcept ImportError:\n    import slow\n",
+    "    return [h.matrix_lr": "    assert h\n    if not h:\n        raise ValueError(h)\n    return [h.matrix_lr",
+    "    total = len(first(h))": "    t = time.time()\n    log(time.time() - t)\n    total = len(first(h))",
+    "    total = len(first(h))\n    return h.rows_kept + total": "    n = len(first(h))\n    return h.rows_kept + n",
+    "    return h.rows_kept +": "    for i in range(3):\n        print(i)\n    return h.rows_kept +",
+    # Parts that the variables of either script have off.
+    "    if h.doubles:\n        return 2\n": "",
+    "    total = len": '    if int(os.environ.get("TRIPLES", 0)) > 1:\n        return kept(h)\n    total = len',
+    "\n\nh = ": "\n\ndef never_called(x):\n    return x\n\n\nh = ",
+}
+
+
+@pytest.mark.parametrize("before", EQUAL)
+def test_what_changes_nothing_is_no_difference(before: str, known: KnownScript) -> None:
+    assert SCRIPT.count(before) == 1 and compared(SCRIPT.replace(before, EQUAL[before])).differing == ()
+
+
+OTHERS = {  # what looks like the above and has an effect, and the function that is named for it
+    "    total = len(first(h))": ("    total = len(first(h)) + len(kept(h))", "second"),
+    "    if h.doubles:\n        return 2\n": ("    if h.matrix_lr:\n        return 2\n", "second"),
+    '    doubles = bool(int(os.environ.get("DOUBLES", "0")))\n': (
+        '    doubles = bool(int(os.environ.get("DOUBLES", "1")))\n',
+        "",  # a variable, which is compared as a value
+    ),
+    "    return [h.matrix_lr": ("    h.matrix_lr = 1\n    return [h.matrix_lr", "first"),
+    "return (t / scale)": ("return (scale / t)", "rounded"),
+    "    return name ==": ("    if name:\n        raise StopIteration\n    return name ==", "kept"),
+}
+
+
+@pytest.mark.parametrize("before", OTHERS)
+def test_what_looks_alike_and_has_an_effect_is_named(before: str, known: KnownScript) -> None:
+    after, name = OTHERS[before]
+    assert SCRIPT.count(before) == 1
+    found = translated_script("", variables_of_script(parsed_script(SCRIPT.replace(before, after)), "x"))
+    assert (found.missing and name in compared(SCRIPT.replace(before, after)).differing) or not name
+    assert name or "DOUBLES=1" in found.missing[0]
+
+
+def test_a_part_that_the_record_has_on_is_missed_where_a_script_lacks_its_variable(
+    known: KnownScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = SCRIPT.replace('"DOUBLES", "0"', '"DOUBLES", "1"')
+    script = variables_of_script(parsed_script(on), "x")
+    assert script.tree is not None
+    own = KnownScript("ours", PRESET, entries(script.tree, script.defaults), {}, ())
+    monkeypatch.setattr(module, "known_scripts", lambda: (own,))
+    always = on.replace("    if h.doubles:\n        return 2\n", "    return 2\n")
+    always = always.replace('    doubles = bool(int(os.environ.get("DOUBLES", "1")))\n', "")
+    assert compared(on).differing == () and compared(always).differing == ("second",)
+
+
+def test_a_function_that_no_known_script_has_is_named_whatever_the_marks_say(known: KnownScript) -> None:
+    other = "import os\nRATE = float(os.environ.get('MATRIX_LR', 0.04))\n\n\ndef own(x):\n    return x\n\n\nown(RATE)\n"
+    missing = translated_script("", variables_of_script(parsed_script(other), "x")).missing
+    assert len(missing) == 2 and "no known script has these functions" in missing[0] and "own statements" in missing[0]
+
+
+def test_own_names_are_renamed_and_those_of_parameters_are_not() -> None:
+    def digest(text: str) -> str:
+        return digests(ast.parse(text))["f"]
+
+    outer = "def f(a):\n    {0} = a\n    def g(x):\n        return {1}\n    return g(1) + {0}\n"
+    assert digest(outer.format("y", "y")) == digest(outer.format("z", "z"))
+    assert digest(outer.format("x", "x")) != digest(outer.format("y", "y")) != digest(outer.format("y", "x"))
+    assert digest("def f(a, b):\n    return a\n") != digest("def f(a, b):\n    return b\n")
 
 
 @pytest.mark.parametrize("before", MUTANTS)
@@ -87,7 +178,10 @@ def test_a_variable_that_differs_is_an_override_or_named(known: KnownScript) -> 
     found = translated_script("MATRIX_LR=0.03 ROWS_KEPT=4 x.py", variables_of_script(parsed_script(SCRIPT), "x"))
     assert found.overrides == [f"experiment={PRESET}", "scale=record", "optim.matrix_lr=0.03"]
     assert found.missing == ["not known here, so not in the list: ROWS_KEPT=4"]
-    assert unsettled(known, {"ROWS_KEPT": "0"}, []) == ["ROWS_KEPT=0"] and not unsettled(known, {"ROWS_KEPT": "3"}, [])
+    found_ = Likeness(known, True, (), (), set())
+    assert unsettled(found_, {"ROWS_KEPT": "0"}, []) == ["ROWS_KEPT=0"] and not unsettled(
+        found_, {"ROWS_KEPT": "3"}, []
+    )
 
 
 def test_techniques_come_and_go(known: KnownScript) -> None:

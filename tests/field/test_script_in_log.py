@@ -186,7 +186,8 @@ def test_parts_of_march_are_known_or_said_to_be_missing(tmp_path: Path) -> None:
     assert done.returncode == 1 and "SmearGate, which has another formula" in done.stderr and "smear" not in done.stdout
     path.write_text(MARCH.replace("mixed_quantize_int6", "kept").replace("SmearGate(512)", "rate"))
     done = golf_command("from-env", "--script", str(path))
-    assert done.returncode == 0 and "smear" not in done.stdout, done.stderr
+    assert done.stderr.count("\n") == 1 and "no known script has these functions" in done.stderr
+    assert done.returncode == 1 and "smear" not in done.stdout
 
 
 def test_a_log_without_settings_is_one_sentence(tmp_path: Path) -> None:

@@ -82,12 +82,14 @@ def test_the_command_names_what_the_script_does_not_read(script: Path) -> None:
     ], done.stderr
     for name in ("MUON_BETA2=0.9", "ROPE_TRAIN_SEQ_LEN=2048"):
         assert f"{name} (the script declares it and never reads it)" in done.stderr
-    assert "BIGRAM_VOCAB_SIZE=3072 (the script does not have it)" in done.stderr and done.returncode == 0
+    assert "BIGRAM_VOCAB_SIZE=3072 (the script does not have it)" in done.stderr and done.returncode == 1
+    assert "no known script has these functions" in done.stderr and "model value_0" in done.stderr
+    assert "and 272 more" in done.stderr
 
 
 def test_defaults_of_the_script_are_among_the_overrides(script: Path) -> None:
     done = golf_command("from-env", "--script", str(script), "MATRIX_LR=0.03 torchrun train_gpt.py")
-    assert done.returncode == 0 and "model.num_layers=11 'tech=[xsa]' tech.xsa.last_n=4" in done.stdout
+    assert done.returncode == 1 and "model.num_layers=11 'tech=[xsa]' tech.xsa.last_n=4" in done.stdout
     assert "select those that the script always has: GATE_WINDOW=12 SWA_EVERY=50" in done.stderr
     assert golf_command("from-env", "--script", str(script.parent / "no.py"), "X=1").returncode == 2
 

@@ -1,0 +1,254 @@
+"""Digests of a script's functions, which are equal where the functions do the same with other words.
+
+Texts that a function prints, annotations, documentation, names of its own variables, checks that stop a run, times that
+only a log has, and the choice of an attention kernel count for nothing. So do defaults of variables: they are values.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from golf.field.script_switches import reduced, switches, without_rivals
+from golf.field.script_variables import variable_of
+
+PRINTS = ("print", "log", "log0", "log_fn", "logprint", "log_print", "synchronize")
+KERNELS = ("enable_cudnn_sdp", "enable_flash_sdp", "enable_mem_efficient_sdp", "enable_math_sdp")
+# Calls without any effect but their value, in which only a log is interested.
+_LOOKS = {
+    *("perf_counter", "time", "sum", "len", "int", "float", "str", "round", "min", "max", "sorted", "list", "numel"),
+    *("parameters", "named_parameters", "items", "values", "keys", "glob", "resolve", "Path", "enumerate", "zip"),
+    *("range", "isinstance", "hasattr", "bool", "max_memory_allocated", "max_memory_reserved", "join", "exists"),
+    *("get", "getenv"),
+}
+DIGITS = 6  # hexadecimal, of a digest
+_SKIPPED = {"ctx", "type_comment", "kind", "annotation", "returns", "type_params", "simple"}
+_ERROR = re.compile(r"\w+Error|Exception|SystemExit")
+
+
+def digests(tree: ast.Module) -> dict[str, str]:
+    """Return the digest of every function, method and constant of a script by its name."""
+    return {name: _digest(parts) for name, parts in _parts(tree).items()}
+
+
+def live_digests(tree: ast.Module, values: Mapping[str, str | None]) -> tuple[dict[str, str], set[str]]:
+    """Return the digests of what runs under the texts `values` of the variables, without branches that are off.
+
+    The second result are all names that this loads: a setting that is not among them has no effect.
+    """
+    values = without_rivals(tree, values)
+    known = switches(tree, values)
+    whole = _parts(tree)
+    parts = {name: reduced(statements, known, values) for name, statements in whole.items()}
+    # What only a print calls runs, too.
+    starts = [*(s for name in parts if _is_start(name, tree) for s in parts[name]), *filter(_is_text, tree.body)]
+    by_word = dict[str, list[str]]()
+    for name in parts:
+        for word in {name.partition(".")[0], name.rpartition(".")[2]}:
+            by_word.setdefault(word, []).append(name)
+    reached, waiting = {name for name in parts if _is_start(name, tree)}, starts
+    while waiting:
+        for word in set(_loads(waiting.pop())):
+            for name in set(by_word.get(word, ())) - reached:
+                reached.add(name)
+                waiting += parts[name]
+    loads = set[str]()
+    for name in reached:
+        # The test of a branch that runs is what its variable has an effect by.
+        tested = reduced(whole[name], known, values, keeps_tests=True)
+        loads |= {word for node in tested for kept in _trimmed(node) for word in _loads(kept)}
+    return {name: _digest(parts[name]) for name in sorted(reached)}, loads
+
+
+def effective(tree: ast.Module, loads: set[str]) -> set[str]:
+    """Return the variables whose values reach what `loads` names, also by the setting that holds them."""
+    holders = dict[str, set[str]]()
+    bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
+    for body in bodies:
+        for node in body:
+            if reads_environment(node):
+                variables = [found[0] for inner in ast.walk(node) if (found := variable_of(inner)) is not None]
+                for name in variables:
+                    holders.setdefault(name, set()).add(_target(node))
+                # Settings that are made of others.
+                loads = loads | {*_loads(node)} - {_target(node), *variables}
+    everywhere = {found[0] for node in ast.walk(tree) if (found := variable_of(node)) is not None}
+    return {name for name in everywhere if name in loads or name not in holders or holders[name] & loads}
+
+
+def _is_start(name: str, tree: ast.Module) -> bool:
+    """Tell whether a part runs without being called: statements of the module."""
+    defined = {
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    return name.partition(".")[0] not in defined
+
+
+def _loads(node: ast.AST) -> Iterator[str]:
+    """Yield every name, attribute and text in a node; a text may be a name for `getattr`."""
+    for inner in ast.walk(node):
+        for key in ("id", "attr", "arg"):
+            if isinstance(value := getattr(inner, key, None), str):
+                yield value
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value.isidentifier():
+            yield inner.value
+
+
+def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
+    """Return the statements of a script by the names of what they define."""
+    parts = dict[str, list[ast.stmt]]()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            if node.bases:
+                parts[node.name] = [ast.Expr(base) for base in node.bases]
+            for part in node.body:
+                name = getattr(part, "name", "") or _target(part)
+                if not (name and reads_environment(part)) and not _is_text(part):
+                    parts.setdefault(f"{node.name}.{name}" if name else node.name, []).append(part)
+        elif not (_imports(node) or _is_text(node) or reads_environment(node)):
+            parts.setdefault(getattr(node, "name", "") or _target(node) or "statements", []).append(node)
+    return parts
+
+
+def _digest(parts: list[ast.stmt]) -> str:
+    statements = itertools.chain.from_iterable(map(_trimmed, parts))
+    content = "\x1f".join(itertools.chain.from_iterable(_words(s, _renamed(s)) for s in statements))
+    return hashlib.sha256(content.encode()).hexdigest()[:DIGITS]
+
+
+def _trimmed(node: ast.stmt, unread: frozenset[str] = frozenset(), *, guards: bool = True) -> list[ast.stmt]:
+    """Return a statement without what has no effect on the numbers, as a list of one or none.
+
+    `unread` are variables that nothing reads. Without `guards` errors stay, as something may catch them.
+    """
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        guards = not any(isinstance(inner, ast.Try) for inner in ast.walk(node))
+        # Without its prints a function may have variables that nothing reads any more.
+        for _ in range(3):
+            node = _rebuilt(node, unread, guards=guards)
+            if (fewer := _unread(node)) <= unread:
+                break
+            unread |= fewer
+        return [node]
+    if _is_text(node) or isinstance(node, ast.Pass) or (guards and isinstance(node, ast.Assert)):
+        return []
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and _target(node) in unread and _only_looks(node):
+        return []
+    if isinstance(node, ast.If) and guards and not node.orelse and len(node.body) == 1:
+        raised = node.body[0].exc if isinstance(node.body[0], ast.Raise) else None
+        called = getattr(raised, "func", None)
+        if isinstance(called, ast.Name) and _ERROR.fullmatch(called.id) and _only_looks(node.test):
+            return []
+    rebuilt = _rebuilt(node, unread, guards=guards)
+    is_empty = isinstance(node, ast.If | ast.For) and not (
+        getattr(rebuilt, "body", ()) or getattr(rebuilt, "orelse", ())
+    )
+    return [] if is_empty and _only_looks(getattr(node, "test", getattr(node, "iter", None))) else [rebuilt]
+
+
+def _rebuilt(node: Any, unread: frozenset[str], *, guards: bool) -> Any:
+    fields = dict(ast.iter_fields(node))
+    for name, value in fields.items():
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            fields[name] = [kept for inner in value for kept in _trimmed(inner, unread, guards=guards)]
+        elif isinstance(value, list) and value and isinstance(value[0], ast.ExceptHandler | ast.match_case):
+            fields[name] = [_rebuilt(inner, unread, guards=guards) for inner in value]
+    return type(node)(**fields)
+
+
+def _unread(function: ast.AST) -> frozenset[str]:
+    """Return the variables of a function that are assigned and never read."""
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    outside = {
+        name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
+    }
+    # A text may be the name of a variable for locals(), eval or an f-string that was not read.
+    read = {name.id for name in names if isinstance(name.ctx, ast.Load)} | outside
+    return frozenset({name.id for name in names if isinstance(name.ctx, ast.Store)} - read)
+
+
+def _only_looks(node: ast.AST | None) -> bool:
+    """Tell whether an expression or an assignment has no effect but its value."""
+    if node is None or (isinstance(node, ast.Assign) and len(node.targets) != 1):
+        return False
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
+            return False
+        if isinstance(inner, ast.Call) and getattr(inner.func, "id", getattr(inner.func, "attr", "")) not in _LOOKS:
+            return False
+    return True
+
+
+def _renamed(node: ast.stmt) -> dict[str, str]:
+    """Return the own variables of a function by their order; parameters keep their names, by which calls pass them."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return {}
+    others, stored = set[str](), dict[str, str]()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.arg):
+            others.add(inner.arg)
+        elif isinstance(inner, ast.Global | ast.Nonlocal):
+            others |= set(inner.names)
+        elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            others.add(inner.name or "")
+        elif isinstance(inner, ast.alias):
+            others.add(inner.asname or inner.name)
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store) and inner.id not in others:
+            stored.setdefault(inner.id, f"own {len(stored)}")
+    return stored
+
+
+def _words(node: Any, own: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a node consists of, the same from every version of Python; `own` renames variables."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _words(item, own)
+        yield "]"
+    elif not isinstance(node, ast.AST):
+        yield repr(node)
+    elif isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and str(node.value).strip("\n") == ""):
+        # Where this Python cannot read an f-string, `parse` gives an empty text for it.
+        yield "text"
+    elif isinstance(node, ast.Name) and node.id in own:
+        yield own[node.id]
+    elif isinstance(node, ast.AnnAssign):
+        yield from _words(ast.Assign([node.target], node.value), own) if node.value else ()
+    else:
+        yield type(node).__name__
+        for key, value in ast.iter_fields(node):
+            if key not in _SKIPPED:
+                yield from _words(value, own)
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Tell whether a statement is a documentation string, prints something, or chooses a kernel of attention."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    called = getattr(value, "func", None)
+    return isinstance(value, ast.Constant) or (
+        called is not None and getattr(called, "id", getattr(called, "attr", "")) in (*PRINTS, *KERNELS)
+    )
+
+
+def _imports(node: ast.AST) -> bool:
+    """Tell whether a statement imports, also one of several packages."""
+    if isinstance(node, ast.Try):
+        inner = [*node.body, *node.orelse, *node.finalbody, *(s for handler in node.handlers for s in handler.body)]
+        return all(_imports(statement) or isinstance(statement, ast.Pass | ast.Raise) for statement in inner)
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _target(node: ast.AST) -> str:
+    """Return the name that a statement assigns to, empty for other statements."""
+    targets = getattr(node, "targets", [getattr(node, "target", None)])
+    return getattr(targets[0], "id", "")
+
+
+def reads_environment(node: ast.AST) -> bool:
+    """Tell whether an assignment reads a variable: its default is compared as a value."""
+    names = (getattr(inner, "attr", getattr(inner, "id", "")) for inner in ast.walk(node))
+    return bool(_target(node)) and any(name in ("environ", "getenv") for name in names)
