@@ -90,6 +90,8 @@ def test_one_seed_keeps_what_is_lower_and_the_chain_is_confirmed(finished: Finis
     assert answer["left"] == [*finished.base, *GOOD.split()]
     again = finished.keep("--confirm")
     assert again.returncode == 10 and "stands    optim.matrix_lr=0.03 optim.beta2=0.99: −0.0070" in again.stdout
+    left = " ".join([*finished.base, *GOOD.split()])
+    assert f"falls: 1 stands, 1 falls, of 2 keeps on {answer['seeds']} fresh seeds; left: {left}\n" in again.stdout
     shown = told(finished.keep("--json"))
     assert [one["decision"] for one in shown["tries"]] == ["discard", "keep", "keep"]
     assert shown["incumbent"] == [*finished.base, *GOOD.split(), IDLE] and len(shown["confirmations"]) == 1

@@ -110,7 +110,7 @@ def _sentences(told: dict[str, Any]) -> Iterable[str]:
         for one in told["keeps"]:
             yield f"  {one['decision']:9} {' '.join(one['overrides'])}: {_measured(one)}"
         yield f"all keeps together: {_measured(told['together'])}"
-    yield f"{told['decision']}: {_measured(told) if 'difference_bpb' in told else told.get('reason', told['sweep'])}"
+    yield f"{told['decision']}: {_why(told)}"
     if told["decision"] == "keep" and not told["in_rounds"]:
         yield "One seed proves nothing: golf keep --confirm tells which keeps stand."
     if (place := told.get("season")) and place["of"] > 1:
@@ -118,6 +118,16 @@ def _sentences(told: dict[str, Any]) -> Iterable[str]:
         yield f"over the season: {word} ({place['number']} of {place['of']} {against})"
     if isinstance(told.get("campaign"), dict):
         yield f"{told['campaign']['name']}: try {told['campaign']['tries']}, {told['campaign']['keeps']} kept so far"
+
+
+def _why(told: dict[str, Any]) -> str:
+    """Return what a decision rests on: a difference, how many keeps stand on fresh seeds, or why there is none."""
+    if "keeps" not in told:
+        return _measured(told) if "difference_bpb" in told else str(told["reason"])
+    decisions = [one["decision"] for one in told["keeps"]]
+    kinds = ", ".join(f"{decisions.count(kind)} {kind}" for kind in dict.fromkeys(decisions))
+    left = " ".join(told["left"]) or "the default run"
+    return f"{kinds}, of {counted(len(decisions), 'keep')} on {counted(told['seeds'], 'fresh seed')}; left: {left}"
 
 
 def _measured(one: dict[str, Any]) -> str:
