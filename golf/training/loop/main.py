@@ -13,7 +13,7 @@ from contextlib import nullcontext
 
 import torch
 
-from golf.artifact.quant.formats import Tensors
+from golf.artifact.quant.formats import CodedTensors, Tensors
 from golf.artifact.quant.sensitivity import STEP
 from golf.bits import Score
 from golf.errors import GolfError
@@ -154,7 +154,7 @@ def tune_trained(
 ) -> Tuning:
     """Round the trained weights and tune the result, which must all end within the `left` seconds of training.
 
-    Training text is read from where `loader` stands. Under `quant.fit=cap` a result above the cap is left untuned.
+    Training text is read from where `loader` stands. Under `quant.fit=cap` scales are put back until the result fits.
     """
     start, ranks = time.perf_counter(), state.ranks
     weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
@@ -162,11 +162,12 @@ def tune_trained(
     # Ranks need not find the same codes to the last bit.
     coded = ranks.of_first(round_model(cfg, weights, code_bytes, hessians, log) if ranks.is_first else {})
     left -= ranks.first(time.perf_counter() - start)
-    tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left)
-    room = cfg.budget.artifact_bytes - code_bytes
-    if cfg.quant.fit == "cap" and len(pack_model(cfg, weights, tuning.coded).artifact) > room:
-        log.warning("the tuned scales do not fit under the cap, so the artifact is left untuned")
-        tuning = dataclasses.replace(tuning, coded=coded, after=tuning.before)
+
+    def fits(tuned: CodedTensors) -> bool:
+        return len(pack_model(cfg, weights, tuned).artifact) <= cfg.budget.artifact_bytes - code_bytes
+
+    fitting = fits if cfg.quant.fit == "cap" else None
+    tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left, fits=fitting)
     seconds = ranks.first(time.perf_counter() - start)
     log.tuned(tuning.steps, tuning.before, tuning.after, seconds)
     return dataclasses.replace(tuning, seconds=seconds)
