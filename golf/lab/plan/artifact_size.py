@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from golf.artifact.quant.policy import tensor_class
-from golf.lab.plan.excess_bits import ExcessBits, Features, prior_of, rare_rows_excess, rounding_excess
+from golf.lab.plan.excess_bits import (
+    ExcessBits,
+    Features,
+    prior_of,
+    rare_rows_excess,
+    rounding_excess,
+    tuned_scales_excess,
+)
 from golf.lab.plan.simulation import Simulation, simulate
 from golf.lab.plan.tensors import StoredTensors, matrix_roles, weights_by_role
 from golf.lab.plan.weight_size import WeightSize, expected_size, path_length, walk_length
@@ -77,14 +84,15 @@ def weight_sizes(cfg: Config, tensors: StoredTensors, steps: int) -> dict[str, W
 
 def role_excess(cfg: Config, tensors: StoredTensors, steps: int) -> dict[str, ExcessBits]:
     """Return the expected excess of each role that is stored as integers."""
-    excesses = {}
+    excesses, tensors_of = {}, matrix_roles(tensors)
     for role, features in role_features(cfg, tensors, steps).items():
         how = tensor_classes(cfg.quant)[tensor_class(role)]
         trained = prior_of(role, how, cfg).expected(features)
         rounding = rounding_excess(role, how, cfg.quant, features.rows)
         rare = rare_rows_excess(role, how, cfg, steps * features.batch_tokens)
-        bits = trained.bits + rounding.bits + rare.bits
-        excesses[role] = ExcessBits(bits, math.hypot(trained.sd, rounding.sd, rare.sd))
+        scales = tuned_scales_excess(how, cfg.quant, tensors_of[role].columns)
+        parts = (trained, rounding, rare, scales)
+        excesses[role] = ExcessBits(sum(part.bits for part in parts), math.hypot(*(part.sd for part in parts)))
     return excesses
 
 

@@ -90,6 +90,7 @@ COARSER = {"gptq": ExcessBits(0.10, 0.05), "trellis": ExcessBits(0.055, 0.04)}
 # Adam's first steps have one size, so the codes of rare rows repeat (docs/planning.md). From RARELY on it is nothing.
 RARE_ROWS, RARELY = ExcessBits(-0.7, 0.35), 100
 COLUMN_BITS = 3.3  # bits of a column's step
+TUNED_ROW = ExcessBits(6.0, 0.75)  # what a row's scale takes once a tuning has changed it (docs/studies/bytes.md)
 COLUMNS_EMBED = ExcessBits(0.05, 0.07)  # what steps of columns add in embeddings, whose columns predict each other
 
 
@@ -130,6 +131,12 @@ def rare_rows_excess(role: str, how: TensorQuant, cfg: Config, tokens: float) ->
         return ExcessBits(0.0, 0.0)
     share = min(1.0, max(0.0, 3 * (RARELY * cfg.model.vocab_size / max(tokens, 1.0) - 1)))
     return ExcessBits(RARE_ROWS.bits * share, RARE_ROWS.sd * share)
+
+
+def tuned_scales_excess(how: TensorQuant, quant: QuantConfig, columns: int) -> ExcessBits:
+    """Return what tuned scales add in bits a weight where rows of `columns` weights have one scale together before."""
+    tuned = quant.tune.steps > 0 and how.clip == "matrix_std"
+    return ExcessBits(TUNED_ROW.bits / columns, TUNED_ROW.sd / columns) if tuned else ExcessBits(0.0, 0.0)
 
 
 def rounding_excess(role: str, how: TensorQuant, quant: QuantConfig, rows: int) -> ExcessBits:

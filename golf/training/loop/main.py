@@ -217,18 +217,19 @@ def tune_trained(
 ) -> Tuning:
     """Tune what `rounded` returns on the first rank, which must all end within the `left` seconds of training.
 
-    Training text is read from where `loader` stands. Under `quant.fit=cap` a result above the cap is left untuned.
+    Training text is read from where `loader` stands. Under `quant.fit=cap` scales are put back until the result fits.
     """
     start, ranks = time.perf_counter(), state.ranks
     weights = _final_weights(state)
     # Ranks need not find the same codes to the last bit.
     coded = ranks.of_first(rounded() if ranks.is_first else {})
     left -= ranks.first(time.perf_counter() - start)
-    tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left)
-    room = cfg.budget.artifact_bytes - code_bytes
-    if cfg.quant.fit == "cap" and len(pack_model(cfg, weights, tuning.coded).artifact) > room:
-        log.warning("the tuned scales do not fit under the cap, so the artifact is left untuned")
-        tuning = dataclasses.replace(tuning, coded=coded, after=tuning.before)
+
+    def fits(tuned: CodedTensors) -> bool:
+        return len(pack_model(cfg, weights, tuned).artifact) <= cfg.budget.artifact_bytes - code_bytes
+
+    fitting = fits if cfg.quant.fit == "cap" else None
+    tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left, fits=fitting)
     seconds = ranks.first(time.perf_counter() - start)
     log.tuned(tuning.steps, tuning.before, tuning.after, seconds)
     return dataclasses.replace(tuning, seconds=seconds)

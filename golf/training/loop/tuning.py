@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from golf.artifact.quant.fitting import fitting_scales
 from golf.artifact.quant.formats import LARGEST_SCALE, SMALLEST_SCALE, CodedTensor, CodedTensors, Tensors, decode
 from golf.artifact.quant.policy import dequantize_as
 from golf.settings.config import Config, QuantConfig, grad_accum_steps, micro_batch_tokens, scored_config, trains_apart
@@ -65,11 +66,12 @@ def tune_floats(
     next_batch: NextBatch,
     *,
     seconds_left: float = math.inf,
+    fits: Callable[[CodedTensors], bool] | None = None,
 ) -> Tuning:
     """Take up to `quant.tune.steps` Adam steps in the arithmetic of scoring, and keep the best on held-out text.
 
     All ranks give the same `coded` and `state_dict` and get the same result. A step that would not end within
-    `seconds_left` is not begun.
+    `seconds_left` is not begun. Scales are put back until the result `fits`, if that is given.
     """
     start, losses = time.perf_counter(), Losses(cfg, state_dict, ranks, cfg.quant.tune.loss)
     floats = StoredFloats(coded, cfg.quant, ranks.device)
@@ -94,6 +96,9 @@ def tune_floats(
             loss, checks = losses.mean(floats, held_out), checks + 1
             if loss < least:
                 best, least, checks = floats.stored(), loss, 0
+    if fits is not None and best is not coded:
+        best = ranks.of_first(fitting_scales(coded, best, fits) if ranks.is_first else {})
+        least = losses.mean(StoredFloats(best, cfg.quant, ranks.device), held_out)
     ranks.synchronize()
     return Tuning(best, done, before, least, ranks.first(time.perf_counter() - start))
 

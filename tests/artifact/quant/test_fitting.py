@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golf.artifact.quant.fitting import MOST_PACKS, fitting_factor, octave_bytes, room_bytes, with_steps
+from golf.artifact.quant.fitting import MOST_PACKS, fitting_factor, fitting_scales, octave_bytes, room_bytes, with_steps
+from golf.artifact.quant.formats import CodedTensor, CodedTensors
 from golf.lab.corpora.own_text import OwnDataset
 from golf.lab.plan.lines import short_lines
 from golf.lab.plan.plan import make_plan
@@ -107,3 +108,35 @@ def test_the_plan_moves_steps_no_further_than_the_dial(cap: int, factor: float, 
     plan = make_plan(cfg, [], code=34_000)
     assert plan.step_factor is not None and plan.step_factor.expected == factor
     assert plan.artifact.bytes.expected > 0 and sentence in short_lines(plan)[0]
+
+
+@given(moves=st.lists(st.floats(0, 1), min_size=1, max_size=8), room=st.integers(0, 9), floats_fit=st.booleans())
+def test_scales_that_moved_least_are_put_back_until_the_file_fits(
+    moves: list[float], room: int, floats_fit: bool
+) -> None:
+    """A file costs a byte for each tensor whose scales differ from those before, and `room` bytes are left."""
+    codes, float_values = torch.zeros(4, 2, dtype=torch.int8), torch.zeros(3)
+    before = {f"{i}": CodedTensor(codes, torch.full((4,), 0.5), torch.float32) for i in range(len(moves))}
+    before["float"] = CodedTensor(float_values, None, torch.float32)
+    scales = [0.5 * torch.full((4,), move).exp() for move in moves]
+    tuned = {f"{i}": CodedTensor(codes, scale, torch.float32) for i, scale in enumerate(scales)}
+    tuned["float"] = CodedTensor(float_values + 1, None, torch.float32)
+
+    def moved(tensors: CodedTensors) -> list[str]:
+        return [n for n, t in tensors.items() if t.scale is not None and not torch.equal(t.scale, before[n].scale)]
+
+    tries: list[int] = []
+
+    def fits(tensors: CodedTensors) -> bool:
+        tries.append(len(moved(tensors)))
+        return tries[-1] <= room and (floats_fit or torch.equal(tensors["float"].data, float_values))
+
+    found = fitting_scales(before, tuned, fits)
+    assert len(tries) <= 6
+    if not floats_fit:
+        assert found is before
+        return
+    kept = moved(found)
+    assert torch.equal(found["float"].data, float_values + 1) and len(kept) == min(room, len(moved(tuned)))
+    least = min((moves[int(name)] for name in kept), default=math.inf)
+    assert all(moves[int(name)] <= least for name in moved(tuned) if name not in kept)

@@ -4,15 +4,19 @@ import dataclasses
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from golf.artifact.container import pack
+from golf.artifact.quant.policy import quantize
 from golf.artifact.quant.pruning import MARGIN_BYTES
 from golf.lab.plan.artifact_size import has_floor
 from golf.lab.plan.excess_bits import PRIORS, UNKNOWN, Features, Prior, prior_of, rare_rows_excess, rounding_excess
 from golf.lab.plan.plan import make_plan
 from golf.lab.plan.weight_size import WALK, expected_size, path_length, walk_length
 from golf.training.loop.schedule import lr_multiplier
+from golf.training.model.build import build_model
 from tests.support import compose
 
 
@@ -93,3 +97,25 @@ def test_a_long_schedule_is_summed_as_the_steps_themselves(decay: float) -> None
     assert walk_length(cfg, "blocks.attn.proj.weight", steps) == pytest.approx(walk, rel=2e-3)
     assert walk_length(cfg, "tok_emb.weight", steps) == math.inf
     assert path_length(cfg, "blocks.attn.proj.weight", 10_000_000) > exact / 2  # and this returns at once
+
+
+def test_scales_that_a_tuning_changed_are_planned() -> None:
+    """Against files whose scales were moved by a hundredth each, as tunings do, where rows had one scale together."""
+    rounding = [
+        f"quant.{kind}.{of}" for kind in ("embed", "attn", "mlp", "other") for of in ("rounding=nearest", "columns=0")
+    ]
+    overrides = ["scale=laptop", "quant=trellis", *rounding, "model.num_layers=2", "model.compute_dtype=fp32"]
+    cfg = compose(overrides)
+    weights = build_model(cfg).scored_weights()
+    generator = torch.Generator().manual_seed(1)
+    weights = {name: torch.randn(w.shape, generator=generator) / 20 for name, w in weights.items()}
+    coded = quantize(weights, cfg.quant, None, cfg.tech)
+    moved = {}
+    for name, tensor in coded.items():
+        if tensor.scale is not None and tensor.scale.numel() > 1:
+            noise = 0.01 * torch.randn(tensor.scale.shape, generator=generator)
+            tensor = dataclasses.replace(tensor, scale=(tensor.scale * noise.exp()).to(tensor.scale.dtype))
+        moved[name] = tensor
+    before, after = (len(pack(tensors, cfg.model, cfg.quant, cfg.tech)) for tensors in (coded, moved))
+    plain, tuned = (make_plan(compose([*overrides, *m]), []).artifact for m in ([], ["quant.tune.steps=100"]))
+    assert tuned.bytes.expected - plain.bytes.expected == pytest.approx(after - before, rel=0.2)
