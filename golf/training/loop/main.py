@@ -27,14 +27,13 @@ from golf.training.data.dataset import Dataset
 from golf.training.data.loader import Loader
 from golf.training.loop.calibration import Calibration, collect, text_of
 from golf.training.loop.keeper import Keeper
-from golf.training.loop.packing import cap_factor, pack_model, round_model, round_rest
-from golf.training.loop.retraining import Retraining, round_and_retrain
+from golf.training.loop.packing import pack_model, round_model, round_rest
+from golf.training.loop.retraining import Retraining, retrain_trained
 from golf.training.loop.state import TrainState, build_state
 from golf.training.loop.training import Training, Validate, train
 from golf.training.loop.tuning import Tuning, tune_floats
 from golf.training.ranks import Ranks
 from golf.training.scoring.scorer import Scorer
-from golf.words import counted
 
 
 def train_pack_and_score(cfg: Config, dataset: Dataset, ranks: Ranks, keeper: Keeper) -> None:
@@ -150,40 +149,6 @@ def calibrate_trained(
 def seconds_left(cfg: Config, seconds: float) -> float:
     """Return what is left of the training budget after `seconds` of it."""
     return cfg.budget.train_seconds - seconds if cfg.budget.train_seconds else math.inf
-
-
-def retrain_trained(
-    cfg: Config,
-    state: TrainState,
-    left: float,
-    calibration: Calibration,
-    loader: Loader,
-    code_bytes: int,
-    log: TrainLog,
-) -> Retraining:
-    """Round the trained weights in stages with training between them, which must all end within the `left` seconds.
-
-    Training text is read from where `loader` stands. Under `quant.fit=cap` the steps are those of the trained weights
-    that fill the cap, and the last stage makes up for the difference.
-    """
-    start, ranks, factor = time.perf_counter(), state.ranks, 1.0
-    weights = _final_weights(state)
-    if cfg.quant.fit == "cap":
-        # Ranks need not find the same size.
-        found = cap_factor(cfg, weights, code_bytes, calibration.hessians, log) if ranks.is_first else 0.0
-        factor = ranks.first(found)
-        left -= ranks.first(time.perf_counter() - start)
-    retraining = round_and_retrain(
-        cfg, weights, calibration, ranks, loader.next_batch, factor=factor, seconds_left=left
-    )
-    seconds = ranks.first(time.perf_counter() - start)
-    log.retrained(retraining.stages, retraining.tried, retraining.steps, retraining.divergence, seconds)
-    if retraining.missed:
-        log.warning(
-            f"{counted(retraining.missed, 'stage')} of rounding had no retraining before the training time was over: "
-            "raise quant.tune.reserve_seconds."
-        )
-    return dataclasses.replace(retraining, seconds=seconds)
 
 
 def _final_weights(state: TrainState) -> dict[str, Tensor]:

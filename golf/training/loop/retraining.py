@@ -6,6 +6,7 @@ training text. Source: incremental network quantization, arXiv 1702.03044, with 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Sequence
@@ -19,17 +20,21 @@ from golf.artifact.quant.formats import CodedTensors, Tensors
 from golf.artifact.quant.hessians import InputHessians, rounded_by_gptq
 from golf.artifact.quant.partly import PartlyRounded, coarse_matrices, rounding_stages
 from golf.artifact.quant.policy import repaired_names
+from golf.run.trainlog import TrainLog
 from golf.settings.config import Config, micro_batch_tokens, scored_config, trains_apart
 from golf.training.data.batches import open_loader
 from golf.training.data.dataset import Dataset
+from golf.training.data.loader import Loader
 from golf.training.loop.calibration import Calibration, collect, text_of
 from golf.training.loop.drift import read_inputs
 from golf.training.loop.packing import cap_factor
+from golf.training.loop.state import TrainState
 from golf.training.loop.steps import NextBatch
 from golf.training.loop.tuning import Losses, Rows, rows_of_steps
 from golf.training.model.build import build_scored_model
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
+from golf.words import counted
 
 CONTROL_SHARE = 0.3  # of the rate, for tensors that are no matrices
 WARMUP_STEPS = 4  # of every stage
@@ -48,6 +53,40 @@ class Retraining:
     steps: int  # steps that were made
     divergence: float  # on held-out text before the last stage is rounded, in nats per token
     seconds: float
+
+
+def retrain_trained(
+    cfg: Config,
+    state: TrainState,
+    left: float,
+    calibration: Calibration,
+    loader: Loader,
+    code_bytes: int,
+    log: TrainLog,
+) -> Retraining:
+    """Round the trained weights in stages with training between them, which must all end within the `left` seconds.
+
+    Training text is read from where `loader` stands. Under `quant.fit=cap` the steps are those of the trained weights
+    that fill the cap, and the last stage makes up for the difference.
+    """
+    start, ranks, factor = time.perf_counter(), state.ranks, 1.0
+    weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
+    if cfg.quant.fit == "cap":
+        # Ranks need not find the same size.
+        found = cap_factor(cfg, weights, code_bytes, calibration.hessians, log) if ranks.is_first else 0.0
+        factor = ranks.first(found)
+        left -= ranks.first(time.perf_counter() - start)
+    retraining = round_and_retrain(
+        cfg, weights, calibration, ranks, loader.next_batch, factor=factor, seconds_left=left
+    )
+    seconds = ranks.first(time.perf_counter() - start)
+    log.retrained(retraining.stages, retraining.tried, retraining.steps, retraining.divergence, seconds)
+    if retraining.missed:
+        log.warning(
+            f"{counted(retraining.missed, 'stage')} of rounding had no retraining before the training time was over: "
+            "raise quant.tune.reserve_seconds."
+        )
+    return dataclasses.replace(retraining, seconds=seconds)
 
 
 def retrain(state_dict: Tensors, cfg: Config, code_bytes: int, dataset: Dataset) -> PartlyRounded:
