@@ -110,16 +110,11 @@ def likeness(tree: ast.Module, values: Mapping[str, str | None]) -> Likeness | N
     pairs = [(known, _differing(known, whole, live, values)) for known in known_scripts()]
     best, unlike = min(pairs, key=lambda pair: (len(pair[1]), len({*pair[0].whole.items()} ^ {*whole.items()})))
     most = max(len(best.live), len(live))
-    strange = [name for name in live if not {(name, whole[name]), (name, live[name])} & _bodies()]
+    bodies = {item for known in known_scripts() for of in (known.whole, known.live) for item in of.items()}
+    strange = [name for name in live if not {(name, whole[name]), (name, live[name])} & bodies]
     is_relative = most - len(unlike) >= LEAST_SHARE * most
     unread = {*values} - effective(tree, loads)
     return Likeness(best, is_relative, tuple(sorted(unlike)), tuple(strange), unread)
-
-
-@functools.cache
-def _bodies() -> set[tuple[str, str]]:
-    """Return the functions of all known scripts, as a whole and as far as they run, with their digests."""
-    return {item for known in known_scripts() for bodies in (known.whole, known.live) for item in bodies.items()}
 
 
 def _differing(known: KnownScript, whole: dict[str, str], live: dict[str, str], values: Collection[str]) -> list[str]:

@@ -9,12 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 
 import torch
-from torch import Tensor
 
 from golf.artifact.quant.formats import CodedTensors, Tensors
 from golf.artifact.quant.sensitivity import STEP
@@ -70,19 +67,25 @@ def train_pack_and_score(cfg: Config, dataset: Dataset, ranks: Ranks, keeper: Ke
                 retraining = retrain_trained(cfg, state, left, calibration, batches, keeper.code_bytes, log)
                 keeper.tuning_ended(retraining.seconds)
                 after += retraining.seconds
-            # Rounding after the last step of training does not count, here or without any.
-            rounded = partial(round_trained, cfg, state, calibration, retraining, keeper.code_bytes, log)
             if cfg.quant.tune.steps > 0:
                 left = seconds_left(cfg, ranks.first(training.seconds) + after)
-                tuning = tune_trained(cfg, state, left, rounded, batches, keeper.code_bytes, log)
+                tuning = tune_trained(cfg, state, left, calibration, retraining, batches, keeper)
                 keeper.tuning_ended(tuning.seconds + (retraining.seconds if retraining else 0.0))
 
         # ---- Artifact: quantize, pack, write. Ranks hold the same weights, so the first one does it for all. ----
         keeper.note_memory()
         keeper.prove_trained(state)
         if ranks.is_first:
-            coded = tuning.coded if cfg.quant.tune.steps > 0 else rounded()
-            keeper.write_artifact(cfg, pack_model(cfg, _final_weights(state), coded))
+            weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
+            if cfg.quant.tune.steps > 0:
+                coded = tuning.coded
+            elif cfg.quant.retrain.steps > 0:
+                assert retraining is not None
+                coded = round_rest(cfg, retraining.model, keeper.code_bytes, log)
+            else:
+                hessians = calibration.hessians if calibration else None
+                coded = round_model(cfg, weights, keeper.code_bytes, hessians, log)
+            keeper.write_artifact(cfg, pack_model(cfg, weights, coded))
 
     # ---- Score: only what the file on disk holds counts, so every rank waits until it is complete. ----
     ranks.barrier()
@@ -151,52 +154,38 @@ def seconds_left(cfg: Config, seconds: float) -> float:
     return cfg.budget.train_seconds - seconds if cfg.budget.train_seconds else math.inf
 
 
-def _final_weights(state: TrainState) -> dict[str, Tensor]:
-    """Return the trained weights on the CPU."""
-    return {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
-
-
-def round_trained(
-    cfg: Config,
-    state: TrainState,
-    calibration: Calibration | None,
-    retraining: Retraining | None,
-    code_bytes: int,
-    log: TrainLog,
-) -> CodedTensors:
-    """Return the stored form of the trained weights, or of what the retraining has left of them."""
-    if cfg.quant.retrain.steps > 0:
-        assert retraining is not None
-        return round_rest(cfg, retraining.model, code_bytes, log)
-    return round_model(cfg, _final_weights(state), code_bytes, calibration.hessians if calibration else None, log)
-
-
 def tune_trained(
     cfg: Config,
     state: TrainState,
     left: float,
-    rounded: Callable[[], CodedTensors],
+    calibration: Calibration | None,
+    retraining: Retraining | None,
     loader: Loader,
-    code_bytes: int,
-    log: TrainLog,
+    keeper: Keeper,
 ) -> Tuning:
-    """Tune what `rounded` returns on the first rank, which must all end within the `left` seconds of training.
+    """Round the trained weights and tune the result, which must all end within the `left` seconds of training.
 
     Training text is read from where `loader` stands. Under `quant.fit=cap` scales are put back until the result fits.
     """
     start, ranks = time.perf_counter(), state.ranks
-    weights = _final_weights(state)
+    weights = {name: tensor.detach().cpu() for name, tensor in state.final_weights().items()}
+    coded: CodedTensors = {}
+    if ranks.is_first and retraining is not None:
+        coded = round_rest(cfg, retraining.model, keeper.code_bytes, keeper.log)
+    elif ranks.is_first:
+        hessians = calibration.hessians if calibration else None
+        coded = round_model(cfg, weights, keeper.code_bytes, hessians, keeper.log)
     # Ranks need not find the same codes to the last bit.
-    coded = ranks.of_first(rounded() if ranks.is_first else {})
+    coded = ranks.of_first(coded)
     left -= ranks.first(time.perf_counter() - start)
 
     def fits(tuned: CodedTensors) -> bool:
-        return len(pack_model(cfg, weights, tuned).artifact) <= cfg.budget.artifact_bytes - code_bytes
+        return len(pack_model(cfg, weights, tuned).artifact) <= cfg.budget.artifact_bytes - keeper.code_bytes
 
     fitting = fits if cfg.quant.fit == "cap" else None
     tuning = tune_floats(cfg, coded, weights, ranks, loader.next_batch, seconds_left=left, fits=fitting)
     seconds = ranks.first(time.perf_counter() - start)
-    log.tuned(tuning.steps, tuning.before, tuning.after, seconds)
+    keeper.log.tuned(tuning.steps, tuning.before, tuning.after, seconds)
     return dataclasses.replace(tuning, seconds=seconds)
 
 

@@ -123,7 +123,8 @@ def test_scales_that_moved_least_are_put_back_until_the_file_fits(
     tuned["float"] = CodedTensor(float_values + 1, None, torch.float32)
 
     def moved(tensors: CodedTensors) -> list[str]:
-        return [n for n, t in tensors.items() if t.scale is not None and not torch.equal(t.scale, before[n].scale)]
+        pairs = ((name, tensor.scale, before[name].scale) for name, tensor in tensors.items())
+        return [name for name, now, was in pairs if now is not None and was is not None and not torch.equal(now, was)]
 
     tries: list[int] = []
 
