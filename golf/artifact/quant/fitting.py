@@ -43,9 +43,9 @@ def octave_bytes(weights: Tensors, quant: QuantConfig, tech: Tech) -> float:
 
 
 def tuned_scale_bytes(weights: Tensors, quant: QuantConfig, tech: Tech) -> int:
-    """Return bytes that are left free for scales that a tuning makes differ: two for three rows of the matrices."""
-    # Files need 0.7 to 0.8 a row (docs/studies/bytes.md). With a little less `fitting_scales` ends close to the cap.
-    return sum(2 * w.size(0) for w in _matrices(weights, quant, tech)) // 3
+    """Return bytes that are left free for scales that a tuning makes differ: one for each row of the matrices."""
+    # Files need 0.7 to 0.8 a row (docs/studies/bytes.md). With less, the packs of `fitting_scales` take training time.
+    return sum(w.size(0) for w in _matrices(weights, quant, tech))
 
 
 def fitting_scales(before: CodedTensors, tuned: CodedTensors, fits: Callable[[CodedTensors], bool]) -> CodedTensors:

@@ -194,10 +194,10 @@ def test_rounding_and_tuning_count_as_training(tiny: OwnDataset) -> None:
     )
 
 
-def test_bytes_are_left_free_for_two_in_three_rows(tiny: OwnDataset) -> None:
+def test_a_byte_is_left_free_for_each_row(tiny: OwnDataset) -> None:
     cfg = config(tiny, "quant=trellis", "quant.small_numel=10")
     weights = {"blocks.0.mlp.fc.weight": torch.zeros(8, 4), "blocks.0.mlp_scale": torch.zeros(20)}
-    assert tuned_scale_bytes(weights, cfg.quant, cfg.tech) == 5
+    assert tuned_scale_bytes(weights, cfg.quant, cfg.tech) == 8
 
 
 def test_bad_combinations_are_refused() -> None:
