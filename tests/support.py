@@ -194,7 +194,7 @@ def golf_train(*overrides: str, cwd: Path = ROOT, **kwargs: Any) -> subprocess.C
     """`python golf/train.py` as a person starts it."""
     command = [sys.executable, str(ROOT / "golf/train.py"), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300, **kwargs)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=900, **kwargs)
 
 
 @dataclass(frozen=True)

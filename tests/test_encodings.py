@@ -73,6 +73,6 @@ COMMANDS = (["plan", "scale=laptop"], ["help", "settings", "lr"], ["report", "."
 def test_commands_run_in_an_ascii_locale(command: list[str], tmp_path: Path) -> None:
     environment = {**os.environ, **ASCII, "GOLF_RUNS": str(tmp_path / "runs")}
     call = [sys.executable, "-m", "golf", *command]
-    done = subprocess.run(call, capture_output=True, cwd=ROOT, env=environment, timeout=300)
+    done = subprocess.run(call, capture_output=True, cwd=ROOT, env=environment, timeout=900)
     assert b"Traceback" not in done.stderr and b"Unicode" not in done.stderr, done.stderr
     assert done.returncode in (0, 2)

@@ -227,7 +227,7 @@ def test_processes_that_keep_at_once_build_one_chain(finished: Finished, tmp_pat
     assert finished.keep("--json").returncode == 0
     command = [sys.executable, "-m", "golf.commands.cli", "keep", "--json"]
     started = [subprocess.Popen([*command, one], cwd=ROOT, stdout=subprocess.PIPE, text=True) for one in candidates * 2]
-    answers = [json.loads(process.communicate(timeout=300)[0]) for process in started]
+    answers = [json.loads(process.communicate(timeout=900)[0]) for process in started]
     assert [process.returncode for process in started] == [0, 0, 0, 0]
     shown = told(finished.keep("--json"))
     assert {tuple(one["overrides"]) for one in shown["tries"]} == {(one,) for one in candidates}

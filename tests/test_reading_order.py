@@ -36,7 +36,7 @@ def test_a_run_executes_the_files_to_read_and_its_rank_no_exporter(
     notes, overrides = tmp_path / "notes.json", tiny_overrides(tiny)
     command = [sys.executable, str(ROOT / "tests/executed.py"), str(notes), str(ROOT / "golf/train.py"), *overrides]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     called = {part: {Path(name) for name in names} for part, names in json.loads(notes.read_text()).items()}
     assert not set(in_reading_order()) - called["run"]

@@ -87,7 +87,7 @@ def test_a_process_ends_with_its_parent(platform: str, tmp_path: Path) -> None:
         assert process.stdout
         pid = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 600
     while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]:
         assert time.monotonic() < until, "the orphan lives on"
         time.sleep(0.05)
@@ -122,7 +122,7 @@ def test_steps_on_a_fake_apple_gpu_make_no_float64(tmp_path: Path) -> None:
     guard = build_guard(tmp_path, Path(torch.__file__).parent, ROOT / "tests/fake_cuda/mps_guard.cpp")
     command = [sys.executable, "-W", "ignore", str(ROOT / "tests/fake_cuda/mps_run.py"), str(guard)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "torch.float32" in done.stdout
 

@@ -26,7 +26,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 def import_runs(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "golf", "import", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
     assert "Traceback" not in done.stderr
     return done
 

@@ -81,7 +81,7 @@ def test_an_idea_may_import_from_the_folder_of_another(forgotten: None, tmp_path
     (tmp_path / "fresh" / "test_fresh.py").unlink()
     # A process of its own, which has imported no idea yet.
     command = [sys.executable, "-m", "golf", "idea", "check", str(tmp_path / "fresh")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert "fresh.py registers the technique fresh" in done.stdout and "there is no test" in done.stdout, done.stdout
 
 

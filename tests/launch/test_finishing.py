@@ -84,7 +84,7 @@ def spawn(overrides: Sequence[str], moment: str, startup: Path) -> int:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(startup)}
     environment |= {VARIABLE: moment} if moment else {}
     command = [sys.executable, str(ROOT / "golf/train.py"), *overrides]
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=900)
     return done.returncode
 
 
@@ -181,7 +181,7 @@ def test_one_layer_on_two_ranks_of_a_machine_without_a_name(tiny: OwnDataset, ru
     if subprocess.run([*spaces, "true"], capture_output=True).returncode:
         pytest.skip("needs user namespaces")
     command = [*spaces, sys.executable, str(ROOT / "golf/train.py"), *overrides]
-    done = subprocess.run(command, env={**os.environ, **STALE}, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(command, env={**os.environ, **STALE}, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

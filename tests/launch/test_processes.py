@@ -17,7 +17,7 @@ from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import read_result
 from tests.support import ROOT, only_run, tiny_overrides
 
-WAIT_SECONDS = 90
+WAIT_SECONDS = 900
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:

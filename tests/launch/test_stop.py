@@ -28,7 +28,7 @@ def test_a_run_of_its_own_command_is_stopped(tiny: OwnDataset, runs: Path, nproc
     with endless_run(tiny, runs, nproc) as (process, folder):
         done = golf_command("stop", str(folder))
         assert done.returncode == 0 and f"{folder}: stopped" in done.stdout and "--undo" in done.stdout, done.stderr
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=900)
         result = read_result(folder / "result.json")
         assert (result.state, result.reason) == ("stopped", "by golf stop") and result.steps >= 3
         assert process.returncode == 1 and b"stopped: by golf stop" in out and b"Traceback" not in out + err
@@ -53,7 +53,7 @@ def test_a_sweep_leaves_a_stopped_run_until_that_is_taken_back(in_two: list[str]
     wait_for("checkpoints", lambda: len(list(runs.glob("*/seed*/checkpoint/latest.json"))) == 2)
     (folder,) = runs.glob("*/seed2")
     assert golf_command("stop", str(folder)).returncode == 0
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=900)
     assert process.returncode == 1 and "Traceback" not in out + err
     states = [read_result(path).state for path in sorted(runs.glob("*/seed*/result.json"))]
     assert states == ["ok", "stopped"], "the other seed went on"

@@ -76,7 +76,7 @@ def test_a_lock_lasts_as_long_as_a_process_that_inherited_it(runs: Path) -> None
     process.wait()
     assert try_lock("x") is None
     os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 600
     while (lock := try_lock("x")) is None:
         assert time.monotonic() < until
     lock.release()

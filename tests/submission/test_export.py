@@ -245,12 +245,12 @@ def test_a_script_trains_through_the_loader_of_a_gpu(tiny: OwnDataset, tmp_path:
     variables = {"DATA_PATH": tiny.folder, "TOKENIZER_PATH": tiny.tokenizer_path, "ARTIFACT_PATH": place}
     given = {**os.environ, **{name: str(value) for name, value in variables.items()}}
     command = [sys.executable, "train_gpt.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     assert "step:6/6" in done.stdout and "_roundtrip_exact" in done.stdout and place.stat().st_size > 1000
     # Another score of the artifact trains nothing, whatever word asks for it.
     again = subprocess.run(
-        command, cwd=tmp_path, env={**given, "EVAL_ONLY": "true"}, capture_output=True, text=True, timeout=300
+        command, cwd=tmp_path, env={**given, "EVAL_ONLY": "true"}, capture_output=True, text=True, timeout=900
     )
     exact = [line for line in done.stdout.splitlines() if "_roundtrip_exact" in line]
     assert [line for line in again.stdout.splitlines() if "_exact" in line or "step:" in line] == exact

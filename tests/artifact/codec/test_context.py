@@ -118,7 +118,7 @@ def test_the_coder_runs_where_nothing_can_be_cached() -> None:
         "XDG_CACHE_HOME": "/dev/null",
     }
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **nowhere}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=900)
     expected = context_kernel.level_of(np.arange(256), 1 << 20)
     assert done.stdout.split() == [str(expected), "NullCache"], done.stderr
     assert type(context_kernel.level_of._cache).__name__ == "FunctionCache"

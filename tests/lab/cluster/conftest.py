@@ -46,17 +46,17 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         "GOLF_SLURM_DIR": str(folder / "files"),
         "GOLF_SLURM_PORT": str(free_ports(3)),
     }
-    subprocess.run([SCRIPT, "up"], env=environment, check=True, stdout=subprocess.DEVNULL, timeout=60)
+    subprocess.run([SCRIPT, "up"], env=environment, check=True, stdout=subprocess.DEVNULL, timeout=900)
     environment["SLURM_CONF"] = str(folder / "files" / "slurm.conf")
     yield environment
-    subprocess.run([SCRIPT, "down"], env=environment, check=True, timeout=60)
+    subprocess.run([SCRIPT, "down"], env=environment, check=True, timeout=900)
 
 
 @pytest.fixture
 def cluster(slurm: dict[str, str], runs: Path) -> Iterator[dict[str, str]]:
     """Yield the same environment with runs in the test's folder. Empty the queue afterwards."""
     yield {**slurm, "GOLF_RUNS": str(runs), "OMP_NUM_THREADS": "1"}
-    subprocess.run(["scancel", "--me"], env=slurm, check=False, timeout=60)
+    subprocess.run(["scancel", "--me"], env=slurm, check=False, timeout=900)
 
 
 @pytest.fixture

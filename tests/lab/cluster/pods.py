@@ -96,7 +96,7 @@ class Pod:
         with (self.folder / "sshd.log").open("ab") as log:
             command = [*self._network(), *NAMESPACES, "sh", "-c", script]
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 600
         while True:
             with socket.socket() as s:
                 if not s.connect_ex((self.address, self.port)):

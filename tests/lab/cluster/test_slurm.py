@@ -22,14 +22,14 @@ from tests.launch.test_processes import command_of, processes_of
 from tests.support import ROOT, metrics, tiny_overrides
 
 pytestmark = pytest.mark.slurm
-WAIT_SECONDS = 600
+WAIT_SECONDS = 900
 Environment = dict[str, str]
 
 
 def golf(name: str, environment: Environment, *arguments: str) -> str:
     """Return what a command of golf prints. The command has to succeed."""
     command = [sys.executable, "-m", "golf", name, *arguments]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -39,7 +39,7 @@ def submit(environment: Environment, tiny: OwnDataset, *overrides: str) -> str:
 
 
 def slurm_says(environment: Environment, *command: str) -> str:
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=900).stdout
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:
@@ -303,7 +303,7 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
     with no_job_starts(cluster):
         command = ["cluster=slurm_cpu", *tiny_overrides(tiny), *sweep]
         call = f"from golf.commands.submit_command import main; main({command!r})"
-        died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=300, capture_output=True)
+        died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=900, capture_output=True)
         assert died.returncode == -signal.SIGKILL and not list(runs.glob("sweeps/*/submitted.jsonl"))
         assert array_jobs(cluster) == 2
         shown = submit(cluster, tiny, *sweep)
@@ -320,7 +320,7 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
 
     # The controller of the first round, started by hand, dies in the same way; Slurm's own one goes on.
     call = f"waves.run_controller({sweep_of(runs)['name']!r}, 1)"
-    died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=300, capture_output=True)
+    died = subprocess.run(kill_before_the_record(call), env=cluster, cwd=ROOT, timeout=900, capture_output=True)
     assert died.returncode == -signal.SIGKILL, died.stderr
     slurm_says(cluster, "scontrol", "release", controller["job"])
     wait_for("end of the sweep", lambda: queue_is_empty(cluster))
@@ -332,7 +332,7 @@ def test_a_sender_that_dies_before_it_writes_the_jobs_down_sends_none_twice(
 def board_says(environment: Environment, runs: Path) -> dict:
     asked = f"states({sweep_of(runs)['name']!r})"
     code = f"import json; from golf.lab.cluster.follow import states; print(json.dumps({asked}))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, timeout=900)
     return json.loads(done.stdout)
 
 

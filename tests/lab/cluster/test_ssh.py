@@ -27,7 +27,7 @@ from tests.launch.test_processes import processes_of
 from tests.support import ROOT, Done, golf_command, metrics, tiny_overrides
 
 pytestmark = pytest.mark.slow
-WAIT_SECONDS = 240
+WAIT_SECONDS = 900
 LONG = ["schedule.iterations=400", "launch.train_log_every=1", "launch.checkpoint_seconds=0.2"]
 
 
@@ -38,7 +38,7 @@ def rented(pod: Pod, tiny: OwnDataset, *overrides: str) -> list[str]:
 
 
 def submit(pod: Pod, tiny: OwnDataset, *overrides: str) -> Done:
-    done = subprocess.run(rented(pod, tiny, *overrides), capture_output=True, text=True, timeout=300, cwd=ROOT)
+    done = subprocess.run(rented(pod, tiny, *overrides), capture_output=True, text=True, timeout=900, cwd=ROOT)
     return Done(done.returncode, done.stdout, done.stderr)
 
 
@@ -83,7 +83,7 @@ def assert_bits_of_runs_here(runs: Path, tiny: OwnDataset, tmp_path: Path, *over
     here = tmp_path / "here"
     command = [sys.executable, "golf/train.py", "-m", *tiny_overrides(tiny), *overrides]
     environment = {**os.environ, "GOLF_RUNS": str(here)}
-    subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True, timeout=900)
     expected, found = results(here), results(runs)
     assert found.keys() == expected.keys()
     for key, result in found.items():

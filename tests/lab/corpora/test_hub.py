@@ -46,7 +46,7 @@ def published(tmp_path: Path) -> Path:
 def get_data(hub: Hub, root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HUB_DISABLE_TELEMETRY": "1"}
     command = [sys.executable, "-m", "golf", "data", "get", "--root", str(root), *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
 
 
 def fetched(hub: Hub) -> list[str]:

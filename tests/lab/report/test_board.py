@@ -69,7 +69,7 @@ def opened_files() -> Iterator[list[str]]:
 def get(server: BoardServer, address: str, **headers: str) -> tuple[int, bytes, http.client.HTTPMessage]:
     """Return status, body and headers of an address as it is written, dots and all."""
     place = urlsplit(server.url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=900)
     connection.request("GET", place.path + address, headers=headers)
     response = connection.getresponse()
     return response.status, response.read(), response.headers
@@ -207,7 +207,7 @@ def test_the_page_of_a_run_has_its_settings_log_and_files(runs: Path) -> None:
 
 def post(server: BoardServer, address: str, body: bytes, **headers: str) -> int:
     place = urlsplit(server.url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=900)
     connection.request("POST", place.path + address, body, headers)
     return connection.getresponse().status
 
@@ -259,7 +259,7 @@ def test_the_command_prints_an_address_that_another_account_does_not_know(runs: 
             place = urlsplit(address)
             found = {}
             for path in (place.path, "/", "/api/overview", "/x/api/overview"):
-                connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+                connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=900)
                 connection.request("GET", path)
                 found[path] = connection.getresponse().status
         finally:
@@ -375,7 +375,7 @@ def test_a_token_is_required_where_there_is_one(runs: Path) -> None:
         server.token = "another"
         place = urlsplit(server.url)
         for path in ("/", "/api/overview", "/secret/api/overview", "/anothe/", "/%C3%A9/"):
-            connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+            connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=900)
             connection.request("GET", path)
             assert connection.getresponse().status == 403
 

@@ -90,7 +90,7 @@ def browse(address: str, folder: Path, *options: str) -> tuple[str, str]:
         f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000", *options,
         "--dump-dom", address,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
 

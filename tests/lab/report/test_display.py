@@ -21,7 +21,7 @@ def in_terminal(command: list[str]) -> str:
     environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
     process = subprocess.Popen(command, stdout=terminal, stderr=terminal, cwd=ROOT, env=environment)
     os.close(terminal)
-    output, until = b"", time.monotonic() + 120
+    output, until = b"", time.monotonic() + 600
     while time.monotonic() < until:
         ready, _, _ = select.select([controller], [], [], 0.5)
         try:
@@ -32,7 +32,7 @@ def in_terminal(command: list[str]) -> str:
         if not chunk and process.poll() is not None:
             break
     os.close(controller)
-    assert process.wait(timeout=60) == 0, output.decode()
+    assert process.wait(timeout=900) == 0, output.decode()
     return output.decode()
 
 

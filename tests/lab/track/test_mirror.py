@@ -39,7 +39,7 @@ def inspect(folder: Path, *options: str) -> str:
     (log,) = (folder / record(folder).files).glob("*.wandb")
     command = [sys.executable, "-m", "wandb", "leet", "inspect", *options, "--json", str(log)]
     environment = {**os.environ, "TMPDIR": str(folder)}  # where the tool writes a log of its own
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=900).stdout
 
 
 def record(folder: Path) -> MirrorRecord:
@@ -253,7 +253,7 @@ def test_a_killed_training_leaves_a_complete_record(finished: Path, tmp_path: Pa
         "from golf.run.folder import RunFolder; from golf.lab.track.companion import start; "
         "start(RunFolder(Path(sys.argv[1])), TrackConfig(backend='wandb', mode='offline')); os.kill(os.getpid(), 9)"
     )
-    killed = subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, timeout=300, capture_output=True)
+    killed = subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, timeout=900, capture_output=True)
     assert killed.returncode == -signal.SIGKILL
     for _ in range(1200):
         if (found := MirrorRecord.read(folder)) and found.state == OFFLINE:

@@ -82,7 +82,7 @@ def test_the_dashboard_is_printed_without_an_account(tmp_path: Path) -> None:
     pytest.importorskip("wandb_workspaces")
     environment = {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "WANDB_BASE_URL": "http://127.0.0.1:9"}
     command = [sys.executable, "scripts/dashboard.py", "--project", "mine", "--entity", "team", "--print"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=900)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     assert (made["workspace"]["project"], made["workspace"]["entity"]) == ("mine", "team")

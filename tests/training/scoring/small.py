@@ -92,10 +92,10 @@ class ThreadRanks(Ranks):
 
     def sum_tensors(self, tensors: Sequence[Tensor]) -> None:
         self.meeting.brought[self.rank] = [t.clone() for t in tensors]
-        self.meeting.barrier.wait(timeout=60)
+        self.meeting.barrier.wait(timeout=900)
         for i, tensor in enumerate(tensors):
             tensor.copy_(torch.stack([self.meeting.brought[r][i] for r in range(self.world_size)]).sum(0))
-        self.meeting.barrier.wait(timeout=60)
+        self.meeting.barrier.wait(timeout=900)
 
 
 T = TypeVar("T")
