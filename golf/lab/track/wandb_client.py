@@ -17,6 +17,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
 import wandb
 
+OWN_SECONDS = 600.0  # time for the client's own process, which starts for minutes on a loaded machine
 FLUSH_SECONDS = 2.0  # time between flushes of the local file, which a killed process loses
 MAX_TAG_CHARS = 64
 # Beginnings of log messages: single attempts, which the uploader repeats, and telemetry.
@@ -82,7 +83,8 @@ def open_run(track: TrackConfig, root: Path, *, sampled_process: int | None = No
     settings = wandb.Settings(
         mode=mode,
         root_dir=str(root),
-        init_timeout=track.init_seconds,
+        init_timeout=track.init_seconds if track.mode == "online" else OWN_SECONDS,
+        x_service_wait=OWN_SECONDS,
         x_transaction_log_flush_interval=FLUSH_SECONDS,
         x_disable_stats=sampled_process is None,
         x_stats_pid=sampled_process or os.getpid(),

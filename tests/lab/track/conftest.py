@@ -23,7 +23,9 @@ def finished(tiny: OwnDataset, tmp_path_factory: pytest.TempPathFactory) -> Path
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not runs.exists():
             patch.setenv("GOLF_RUNS", str(runs))
-            done = golf_main("track=wandb", "track.mode=offline", "+tech=[xsa]", *tiny_overrides(tiny))
+            done = golf_main(
+                "track=wandb", "track.mode=offline", "track.finish_seconds=900", "+tech=[xsa]", *tiny_overrides(tiny)
+            )
             assert done.returncode == 0, done.stderr
     return only_run(runs)
 

@@ -100,7 +100,7 @@ def replayed(finished: Path, target: Path, track: TrackConfig) -> Path:
 
 
 def online(**settings: Any) -> TrackConfig:
-    return TrackConfig(backend="wandb", mode="online", **{"finish_seconds": 60.0, "init_seconds": 30.0, **settings})
+    return TrackConfig(backend="wandb", mode="online", **{"finish_seconds": 900.0, "init_seconds": 300.0, **settings})
 
 
 @pytest.mark.slow
@@ -251,11 +251,12 @@ def test_a_killed_training_leaves_a_complete_record(finished: Path, tmp_path: Pa
     code = (
         "import os, sys; from pathlib import Path; from golf.settings.jobs_config import TrackConfig; "
         "from golf.run.folder import RunFolder; from golf.lab.track.companion import start; "
-        "start(RunFolder(Path(sys.argv[1])), TrackConfig(backend='wandb', mode='offline')); os.kill(os.getpid(), 9)"
+        "track = TrackConfig(backend='wandb', mode='offline', finish_seconds=900.0); "
+        "start(RunFolder(Path(sys.argv[1])), track); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, timeout=900, capture_output=True)
     assert killed.returncode == -signal.SIGKILL
-    for _ in range(1200):
+    for _ in range(9000):
         if (found := MirrorRecord.read(folder)) and found.state == OFFLINE:
             break
         time.sleep(0.05)
@@ -288,7 +289,13 @@ def test_runs_of_a_sweep_under_an_agent_stay_two_and_a_single_one_is_the_agents(
 ) -> None:
     for name, value in AGENT.items():
         monkeypatch.setenv(name, value)
-    overrides = [*tiny_overrides(tiny), "track=wandb", "track.mode=offline", "schedule.iterations=2"]
+    overrides = [
+        *tiny_overrides(tiny),
+        "track=wandb",
+        "track.mode=offline",
+        "track.finish_seconds=900",
+        "schedule.iterations=2",
+    ]
     done = golf_main(*(["-m", *overrides, "seed=1,2"] if in_sweep else overrides))
     assert done.returncode == 0, done.stderr
     records = [json.loads(path.read_text()) for path in runs.glob("*/seed*/track.json")]

@@ -25,7 +25,7 @@ from tests.wandb_server import WandbServer
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs wandb")
 
-ONLINE = TrackConfig(backend="wandb", mode="online", finish_seconds=60.0)
+ONLINE = TrackConfig(backend="wandb", mode="online", init_seconds=300.0, finish_seconds=900.0)
 
 
 @pytest.fixture
