@@ -11,6 +11,7 @@ from golf.artifact.quant.policy import tensor_class
 from golf.lab.plan.excess_bits import (
     ExcessBits,
     Features,
+    one_step_excess,
     prior_of,
     rare_rows_excess,
     rounding_excess,
@@ -90,8 +91,9 @@ def role_excess(cfg: Config, tensors: StoredTensors, steps: int) -> dict[str, Ex
         trained = prior_of(role, how, cfg).expected(features)
         rounding = rounding_excess(role, how, cfg.quant, features.rows)
         rare = rare_rows_excess(role, how, cfg, steps * features.batch_tokens)
+        one_step = one_step_excess(role, how, cfg, features.batch_tokens)
         scales = tuned_scales_excess(how, cfg.quant, tensors_of[role].columns)
-        parts = (trained, rounding, rare, scales)
+        parts = (trained, rounding, rare, one_step, scales)
         excesses[role] = ExcessBits(sum(part.bits for part in parts), math.hypot(*(part.sd for part in parts)))
     return excesses
 

@@ -80,12 +80,14 @@ GPTQ = {"std": ExcessBits(0.045, 0.017), "max": ExcessBits(0.002, 0.005), "floor
 GPTQ_EMBED = {**GPTQ, "std": ExcessBits(0.086, 0.03)}
 # The same for a trellis, whose codes are split into two sets with statistics of their own (docs/benchmarks.md).
 TRELLIS, TRELLIS_EMBED = ExcessBits(0.013, 0.01), ExcessBits(0.064, 0.02)
-# What one step for a whole embedding takes off: its rows differ in size, and rare tokens get short codes.
-ONE_STEP_EMBED = ExcessBits(-0.27, 0.07)
+# What one step for a whole embedding takes off: its rows differ in size, and rare tokens get short codes. Where a step
+# has FEW tokens for each piece it is all of this, and nothing from MANY on, as then every row moves in every step.
+ONE_STEP_EMBED, FEW, MANY = ExcessBits(-0.27, 0.1), 2, 16
 # Steps, in standard deviations of the weights, at which the priors were fitted: int6 at 12.85, int8 at 20.
 NORMAL_STEP, NORMAL_STEP_EMBED = 12.85 / 31, 20 / 127
 # Bits a weight for each unit of log step: the errors that GPTQ passes on grow with the step (docs/planning.md).
 COARSER = {"gptq": ExcessBits(0.10, 0.05), "trellis": ExcessBits(0.055, 0.04)}
+COARSER_EMBED = {"gptq": ExcessBits(0.10, 0.05), "trellis": ExcessBits(0.12, 0.04)}
 # What an embedding takes off under scales from the largest weights at three quarters of RARELY tokens for each piece:
 # Adam's first steps have one size, so the codes of rare rows repeat (docs/planning.md). From RARELY on it is nothing.
 RARE_ROWS, RARELY = ExcessBits(-0.7, 0.35), 100
@@ -119,10 +121,15 @@ def prior_of(role: str, how: TensorQuant, cfg: Config) -> Prior:
     rule = scale_rule(how, cfg.quant)
     # Byte codecs do not see columns, so they share their priors.
     codec = "context" if cfg.quant.codec == "context" else "bytes"
-    prior = PRIORS.get((rule, codec, matrix_kind(role, cfg.model.tie_embeddings)), UNKNOWN[rule])
-    if how.clip == "matrix_std" and codec == "context" and tensor_class(role) == "embed":
-        return prior._replace(bits=prior.bits + ONE_STEP_EMBED.bits, sd=math.hypot(prior.sd, ONE_STEP_EMBED.sd))
-    return prior
+    return PRIORS.get((rule, codec, matrix_kind(role, cfg.model.tie_embeddings)), UNKNOWN[rule])
+
+
+def one_step_excess(role: str, how: TensorQuant, cfg: Config, batch_tokens: float) -> ExcessBits:
+    """Return the (negative) bits that one step for a whole embedding adds, trained by `batch_tokens` at a time."""
+    if how.clip != "matrix_std" or cfg.quant.codec != "context" or tensor_class(role) != "embed":
+        return ExcessBits(0.0, 0.0)
+    share = math.log(MANY * cfg.model.vocab_size / batch_tokens) / math.log(MANY / FEW)
+    return ExcessBits(ONE_STEP_EMBED.bits * min(1.0, max(0.0, share)), ONE_STEP_EMBED.sd)
 
 
 def rare_rows_excess(role: str, how: TensorQuant, cfg: Config, tokens: float) -> ExcessBits:
@@ -151,7 +158,7 @@ def rounding_excess(role: str, how: TensorQuant, quant: QuantConfig, rows: int) 
         added = TRELLIS_EMBED if is_embed else TRELLIS
     else:
         added = (GPTQ_EMBED if is_embed else GPTQ)[scale_rule(how, quant)]
-    coarser = _coarser(how, quant, NORMAL_STEP_EMBED if is_embed else NORMAL_STEP)
+    coarser = _coarser(how, quant, is_embed)
     if not how.columns:
         return ExcessBits(added.bits + coarser.bits, math.hypot(added.sd, coarser.sd))
     of_columns = COLUMNS_EMBED if is_embed else ExcessBits(0.0, 0.0)
@@ -159,10 +166,11 @@ def rounding_excess(role: str, how: TensorQuant, quant: QuantConfig, rows: int) 
     return ExcessBits(bits, math.hypot(added.sd, coarser.sd, of_columns.sd))
 
 
-def _coarser(how: TensorQuant, quant: QuantConfig, normal_step: float) -> ExcessBits:
-    """Return what steps that are coarser than `normal_step`, in deviations of the weights, add; finer ones take off."""
+def _coarser(how: TensorQuant, quant: QuantConfig, is_embed: bool) -> ExcessBits:
+    """Return what steps coarser than the normal one, in deviations of the weights, add; finer ones take off."""
     if scale_rule(how, quant) != "std":
         return ExcessBits(0.0, 0.0)
+    normal_step, coarser = (NORMAL_STEP_EMBED, COARSER_EMBED) if is_embed else (NORMAL_STEP, COARSER)
     log_factor = math.log(how.clip_k / QMAX[how.format] / normal_step)
-    bits, sd = COARSER["trellis" if how.rounding == "trellis" else "gptq"]
+    bits, sd = coarser["trellis" if how.rounding == "trellis" else "gptq"]
     return ExcessBits(bits * log_factor, sd * abs(log_factor))

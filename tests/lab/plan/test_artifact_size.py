@@ -12,7 +12,16 @@ from golf.artifact.container import pack
 from golf.artifact.quant.policy import quantize
 from golf.artifact.quant.pruning import MARGIN_BYTES
 from golf.lab.plan.artifact_size import has_floor
-from golf.lab.plan.excess_bits import PRIORS, UNKNOWN, Features, Prior, prior_of, rare_rows_excess, rounding_excess
+from golf.lab.plan.excess_bits import (
+    PRIORS,
+    UNKNOWN,
+    Features,
+    Prior,
+    one_step_excess,
+    prior_of,
+    rare_rows_excess,
+    rounding_excess,
+)
 from golf.lab.plan.plan import make_plan
 from golf.lab.plan.weight_size import WALK, expected_size, path_length, walk_length
 from golf.training.loop.schedule import lr_multiplier
@@ -40,11 +49,24 @@ def test_priors_are_chosen_by_scale_rule(setting: str, rule: str) -> None:
 
 def test_coarser_steps_cost_more_than_a_simulation_says_where_errors_are_passed_on() -> None:
     cfg = compose(["quant=sdclip_gptq"])
-    for rounding, slope in (("gptq", 0.10), ("trellis", 0.055), ("nearest", 0.0)):
-        how = dataclasses.replace(cfg.quant.mlp, rounding=rounding)
+    mlp, embed = ("blocks.mlp.fc.weight", cfg.quant.mlp), ("tok_emb.weight", cfg.quant.embed)
+    cases = [("gptq", 0.10, mlp), ("trellis", 0.055, mlp), ("nearest", 0.0, mlp), ("trellis", 0.12, embed)]
+    for rounding, slope, (role, stored) in cases:
+        how = dataclasses.replace(stored, rounding=rounding)
         coarse = dataclasses.replace(how, clip_k=2 * how.clip_k)
-        normal, coarser = (rounding_excess("blocks.mlp.fc.weight", h, cfg.quant, 64) for h in (how, coarse))
+        normal, coarser = (rounding_excess(role, h, cfg.quant, 64) for h in (how, coarse))
         assert coarser.bits - normal.bits == pytest.approx(slope * math.log(2)) and coarser.sd >= normal.sd
+
+
+@given(pieces=st.integers(256, 16_384), seen=st.floats(0.01, 1e3))
+def test_one_step_saves_the_less_the_more_a_step_sees_of_each_piece(pieces: int, seen: float) -> None:
+    cfg = compose(["quant=trellis"])
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(cfg.model, vocab_size=pieces))
+    few, more = (one_step_excess("tok_emb.weight", cfg.quant.embed, cfg, n * pieces * seen) for n in (1, 1.5))
+    assert -0.27 <= few.bits <= more.bits <= 0 and few.sd == more.sd > 0
+    assert (few.bits == -0.27) == (seen <= 2) and (few.bits == 0) == (seen >= 16)
+    assert one_step_excess("blocks.mlp.fc.weight", cfg.quant.mlp, cfg, pieces * seen) == (0, 0)
+    assert one_step_excess("tok_emb.weight", compose(["quant=sdclip_gptq"]).quant.embed, cfg, pieces * seen) == (0, 0)
 
 
 @given(pieces=st.integers(256, 16_384), tokens=st.floats(1e4, 1e10))
