@@ -39,7 +39,7 @@ from golf.words import counted
 CONTROL_SHARE = 0.3  # of the rate, for tensors that are no matrices
 WARMUP_STEPS = 4  # of every stage
 HELD_OUT = 4  # steps' worth of training text that is held out
-PATIENCE = 3  # stages in a row whose steps did not help, after which no more are made
+HALVINGS = 2  # of what the steps of a stage changed, before it is taken back
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def round_and_retrain(
     """Round all stages but the last, and after each take `quant.retrain.steps` steps in the arithmetic of scoring.
 
     All ranks give the same `state_dict`, on the CPU, and get the same model. A stage that would not end within
-    `seconds_left` is not begun. Steps that do not lower the divergence on held-out text are taken back.
+    `seconds_left` is not begun. Changes that do not lower the divergence on held-out text are halved, then taken back.
     """
     start, scored = time.perf_counter(), scored_config(cfg) if trains_apart(cfg) else cfg
     quant, tech = with_steps(scored.quant, factor), scored.tech
@@ -129,7 +129,7 @@ def round_and_retrain(
     # Its attention may be another one than that of the training.
     reader = build_scored_model(text_of(cfg), ranks.device)
     held_out = [next(rows) for _ in range(HELD_OUT)]
-    divergence, kept, tried, rounded, fruitless = 0.0, 0, 0, 0, 0
+    divergence, kept, rounded = 0.0, 0, 0
     longest = last = ranks.first(time.perf_counter() - start)
     for stage in stages[:-1]:
         # One clock for all, because every rank has to leave the loop after the same stage.
@@ -139,21 +139,18 @@ def round_and_retrain(
         rounded += 1
         floats = FreeTensors(model, ranks.device)
         divergence = losses.mean(floats, held_out)
-        if fruitless < PATIENCE:
-            tried += 1
-            _train(floats, losses, [next(rows) for _ in range(quant.retrain.steps)])
-            loss = losses.mean(floats, held_out)
-            fruitless = 0 if loss < divergence else fruitless + 1
-            if loss < divergence:
-                kept, divergence = kept + 1, loss
-                model.weights |= floats.now()
+        _train(floats, losses, [next(rows) for _ in range(quant.retrain.steps)])
+        loss = _halved(floats, losses, held_out, divergence)
+        if loss < divergence:
+            kept, divergence = kept + 1, loss
+            model.weights |= floats.now()
         # The inputs of the next stage, as the model of now hands them on.
         model.hessians |= _hessians(model, reader, stages[rounded], calibration.batches, ranks)
         ranks.synchronize()
         now = ranks.first(time.perf_counter() - start)
         longest, last = max(longest if rounded > 1 else 0.0, now - last), now
     missed = max(0, len(stages) - 1 - rounded)
-    return Retraining(model, kept, tried, missed, tried * quant.retrain.steps, divergence, last)
+    return Retraining(model, kept, rounded, missed, rounded * quant.retrain.steps, divergence, last)
 
 
 class FreeTensors:
@@ -173,6 +170,12 @@ class FreeTensors:
     def now(self) -> dict[str, Tensor]:
         """Return the values of the parameters on the CPU, in their own dtypes."""
         return {name: value.detach().to("cpu", self.before[name].dtype) for name, value in self.changes.items()}
+
+    @torch.no_grad()
+    def halve(self) -> None:
+        """Take back half of what the steps have changed."""
+        for name, value in self.changes.items():
+            value.lerp_(self.values[name].float(), 0.5)
 
     def groups(self) -> list[dict[str, object]]:
         """Return the parameters with their learning rates, as Adam takes them."""
@@ -200,6 +203,18 @@ def _train(floats: FreeTensors, losses: Losses, batches: Sequence[Rows]) -> None
         losses.backward(floats, batch)
         adam.step()
         schedule.step()
+
+
+def _halved(floats: FreeTensors, losses: Losses, held_out: list[Rows], divergence: float) -> float:
+    """Return the divergence on held-out text, with the changes halved until it is below `divergence`, or no more."""
+    loss = losses.mean(floats, held_out)
+    for _ in range(HALVINGS):
+        # Noise of the steps grows with their square, so half of them may help where all do not.
+        if loss < divergence:
+            break
+        floats.halve()
+        loss = losses.mean(floats, held_out)
+    return loss
 
 
 def _stages(model: PartlyRounded, losses: Losses, batches: Sequence[Tensor]) -> list[list[str]]:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from golf.artifact.container import pack
-from golf.artifact.quant.partly import rounding_stages
+from golf.artifact.quant.partly import PartlyRounded, rounding_stages
 from golf.artifact.quant.policy import dequantize
 from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import read_result
@@ -22,7 +24,7 @@ from golf.training.data.dataset import open_dataset
 from golf.training.loop import retraining
 from golf.training.loop.calibration import Calibration, calibrate
 from golf.training.loop.packing import round_model, round_rest
-from golf.training.loop.retraining import Retraining, retrain, round_and_retrain
+from golf.training.loop.retraining import FreeTensors, Retraining, retrain, round_and_retrain
 from golf.training.model.build import build_model
 from golf.training.ranks import Ranks
 from tests.support import compose, golf_main, on_ranks, only_run, refusal, tiny_overrides
@@ -179,8 +181,26 @@ def test_steps_that_do_not_help_are_taken_back(tiny: OwnDataset) -> None:
     cfg = config(tiny, *FORMS["trellis"], "quant.retrain.rate=30")
     weights = trained_weights(cfg)
     found = retrained(cfg, weights)
-    assert found.stages == 0 and found.tried == retraining.PATIENCE and found.missed == 0
+    assert found.stages == 0 and found.tried > 3 and found.missed == 0
     assert all(torch.equal(found.model.weights[name], weights[name]) for name in found.model.left())
+
+
+@given(best=st.floats(0.05, 1.9))
+def test_changes_that_go_too_far_are_halved_twice_at_most(best: float) -> None:
+    """The loss is the distance from `best`, where all changes are 1, so that up to twice `best` they help."""
+    weights = {"blocks.0.mlp.fc.weight": torch.full((4, 4), 3.0)}
+    floats = FreeTensors(PartlyRounded(compose([]).quant, {}, weights, {}, set()), torch.device("cpu"))
+    with torch.no_grad():
+        floats.changes["blocks.0.mlp.fc.weight"] += 1
+
+    class Distance:
+        def mean(self, floats: FreeTensors, steps: object) -> float:
+            return abs(float(floats.decoded()["blocks.0.mlp.fc.weight"].detach().mean()) - 3 - best)
+
+    loss = retraining._halved(floats, Distance(), [], best)  # type: ignore[arg-type]
+    change = float(floats.changes["blocks.0.mlp.fc.weight"].detach().mean()) - 3
+    assert change == pytest.approx(max((c for c in (1, 0.5) if c < 2 * best), default=0.25), abs=1e-6)
+    assert loss == pytest.approx(abs(change - best), abs=1e-6)
 
 
 def test_stages_follow_the_forward_pass() -> None:
