@@ -18,6 +18,7 @@ from typing import Any
 
 from golf.field.env_techniques import is_off
 from golf.field.script_digests import digests, effective, live_digests
+from golf.field.script_kernels import without_kernels
 from golf.lab.report.changes import CODE, change
 from golf.run.identity import identity
 from golf.settings.composition import compose
@@ -91,8 +92,9 @@ def entries(tree: ast.Module, values: Mapping[str, str | None]) -> frozenset[str
     `name:digest` is a function, `name~digest` what the run has of it if that is less, `name~` one that is never called,
     and `=NAME` a variable that the run reads and has not off.
     """
+    tree = without_kernels(tree, values)
     whole = digests(tree)
-    live, loads = live_digests(tree, values)
+    live, loads = live_digests(tree, values, whole)
     less = {f"{name}~{live.get(name, '')}" for name in whole if live.get(name) != whole[name]}
     on = {f"={name}" for name in effective(tree, loads) if values.get(name) and not is_off(values[name] or "")}
     return frozenset({f"{name}:{digest}" for name, digest in whole.items()} | less | on)
@@ -105,8 +107,9 @@ def likeness(tree: ast.Module, values: Mapping[str, str | None]) -> Likeness | N
     """
     if not known_scripts():
         return None
+    tree = without_kernels(tree, values)
     whole = digests(tree)
-    live, loads = live_digests(tree, values)
+    live, loads = live_digests(tree, values, whole)
     pairs = [(known, _differing(known, whole, live, values)) for known in known_scripts()]
     best, unlike = min(pairs, key=lambda pair: (len(pair[1]), len({*pair[0].whole.items()} ^ {*whole.items()})))
     most = max(len(best.live), len(live))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
+import operator
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -35,10 +36,13 @@ def digests(tree: ast.Module) -> dict[str, str]:
     return {name: _digest(parts) for name, parts in _parts(tree).items()}
 
 
-def live_digests(tree: ast.Module, values: Mapping[str, str | None]) -> tuple[dict[str, str], set[str]]:
+def live_digests(
+    tree: ast.Module, values: Mapping[str, str | None], of_whole: Mapping[str, str]
+) -> tuple[dict[str, str], set[str]]:
     """Return the digests of what runs under the texts `values` of the variables, without branches that are off.
 
-    The second result are all names that this loads: a setting that is not among them has no effect.
+    `of_whole` are the `digests` of the script, which functions without such branches keep. The second result are all
+    names that this loads: a setting that is not among them has no effect.
     """
     values = without_rivals(tree, values)
     known = switches(tree, values)
@@ -61,7 +65,9 @@ def live_digests(tree: ast.Module, values: Mapping[str, str | None]) -> tuple[di
         # The test of a branch that runs is what its variable has an effect by.
         tested = reduced(whole[name], known, values, keeps_tests=True)
         loads |= {word for node in tested for kept in _trimmed(node) for word in _loads(kept)}
-    return {name: _digest(parts[name]) for name in sorted(reached)}, loads
+    is_whole = {name: all(map(operator.is_, parts[name], whole[name])) for name in reached}
+    is_whole = {name: same and len(parts[name]) == len(whole[name]) for name, same in is_whole.items()}
+    return {name: of_whole[name] if is_whole[name] else _digest(parts[name]) for name in sorted(reached)}, loads
 
 
 def effective(tree: ast.Module, loads: set[str]) -> set[str]:
@@ -162,10 +168,9 @@ def _rebuilt(node: Any, unread: frozenset[str], *, guards: bool) -> Any:
 
 def _unread(function: ast.AST) -> frozenset[str]:
     """Return the variables of a function that are assigned and never read."""
-    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-    outside = {
-        name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names
-    }
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Name | ast.Global | ast.Nonlocal)]
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    outside = {name for node in nodes if not isinstance(node, ast.Name) for name in node.names}
     # A text may be the name of a variable for locals(), eval or an f-string that was not read.
     read = {name.id for name in names if isinstance(name.ctx, ast.Load)} | outside
     return frozenset({name.id for name in names if isinstance(name.ctx, ast.Store)} - read)

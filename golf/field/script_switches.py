@@ -84,11 +84,14 @@ def _reduced(
         branch = reduced(node.body if holds else node.orelse, known, values, keeps_tests=keeps_tests)
         yield from [ast.If(node.test, branch, [ast.Break()])] if keeps_tests else branch
         return
-    fields = dict(ast.iter_fields(node))
-    for name, value in fields.items():
+    changed = dict[str, list[ast.stmt]]()
+    for name, value in ast.iter_fields(node):
         if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-            fields[name] = reduced(value, known, values, keeps_tests=keeps_tests)
-    yield type(node)(**fields)
+            kept = reduced(value, known, values, keeps_tests=keeps_tests)
+            if len(kept) != len(value) or any(a is not b for a, b in zip(kept, value, strict=True)):
+                changed[name] = kept
+    # A statement without a branch that is decided stays the same node, whose digest is known.
+    yield type(node)(**{**dict(ast.iter_fields(node)), **changed}) if changed else node
 
 
 def _value(node: ast.expr | None, known: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
