@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
-from torch._inductor.dependencies import MemoryDep
+from torch._inductor.dependencies import MemoryDep, WeakDep
 from torch._inductor.utils import get_dtype_size
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
@@ -129,12 +129,15 @@ def node_bytes(node: Any) -> tuple[int, int]:
     parts = [part.read_writes for part in node.get_nodes()]
     within = {dep.name for part in parts for dep in part.writes}
     given = views(node.node.inputs) if node.is_extern() else {}
+    # A kernel that changes a buffer comes after others that use it, which looks like a read.
+    is_ordered = not node.is_extern() and any(made.get_mutations() for made in node.get_outputs())
     totals = []
     for reads in (True, False):
         # By Inductor: names without what stays within the kernel, and the most bytes of each.
         most = node.get_read_write_buffer_accesses(include_reads=reads, include_writes=not reads)
         deps = [dep for part in parts for dep in (part.reads if reads else part.writes)]
-        names = [name for name in most if not (reads and name in within)]
+        deps = [dep for dep in deps if isinstance(dep, MemoryDep) or not (is_ordered or isinstance(dep, WeakDep))]
+        names = {dep.name for dep in deps} & most.keys() - (within if reads else set())
         totals.append(sum(_bytes(name, most[name], deps, given if reads else {}) for name in names))
     return totals[0], totals[1]
 
