@@ -118,7 +118,7 @@ def views(tensors: Iterable[Any]) -> dict[str, list[Places]]:
     found: dict[str, list[Places]] = {}
     for tensor in tensors:
         layout = tensor.maybe_get_layout() if hasattr(tensor, "maybe_get_layout") else None
-        if hasattr(layout, "stride"):
+        if layout is not None and hasattr(layout, "stride"):
             steps = zip(map(int, layout.stride), map(int, layout.size), strict=True)
             found.setdefault(tensor.get_name(), []).append(strided(int(layout.offset), steps))
     return found
