@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bench.fake_h100 import replace
 from bench.step_costs import Costs
 from golf.errors import GolfError
 from golf.settings.config import ModelConfig
 from golf.training.model.attention import variable_length_kernel
-from tests.sm90.inductor import replace
 
 RANKS = 8  # of the public runs
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.fake_cuda import build_guard, load_guard, pretend, put_guard
 from golf.errors import GolfError
 from golf.exits import exit_status
-from tests.fake_cuda.device import build_guard, load_guard, pretend, put_guard
 
 if TYPE_CHECKING:
     from bench.step_costs import Costs, Kernel
@@ -62,7 +62,7 @@ def load_fake_gpu(folder: Path) -> None:
     if torch.cuda.is_initialized():
         raise GolfError("step_bytes pretends a GPU and needs a process that has none: set CUDA_VISIBLE_DEVICES=''.")
     put_guard(library)
-    from tests.sm90.inductor import pretend_h100
+    from bench.fake_h100 import pretend_h100
 
     pretend()
     pretend_h100()
@@ -72,6 +72,7 @@ def golf_step(overrides: list[str], costs: Costs, device: Any, *, late: bool) ->
     """Run a micro-batch and the optimizer of one rank that owns all matrices; return the tokens of the micro-batch."""
     import torch
 
+    from bench.fake_h100 import replace
     from golf.lab.plan.machines import overrides_on, parse_machine
     from golf.run.progress import Progress
     from golf.settings.composition import compose
@@ -81,7 +82,6 @@ def golf_step(overrides: list[str], costs: Costs, device: Any, *, late: bool) ->
     from golf.training.model.kernels import choice
     from golf.training.model.kernels.trial import Outcome
     from golf.training.ranks import Ranks
-    from tests.sm90.inductor import replace
 
     machine = parse_machine("8xh100")
     with assumed(machine.hardware()):

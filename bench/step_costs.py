@@ -1,7 +1,7 @@
 """The kernels of a training step: what Inductor compiles for an H100 and what runs eagerly, with bytes and FLOPs.
 
-Bytes are those of each kernel's inputs and outputs, every tensor once, as Inductor counts them: what a kernel reads
-twice is in the cache. Attention counts the causal half of its products, and pieces of documents at their longest.
+Bytes are those of the elements that a kernel reads and writes, each once: what it reads twice is in the cache.
+Attention counts the causal half of its products, and pieces of documents at their longest.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._inductor.virtualized import V
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from bench.fake_h100 import Codes, replace
+from bench.touched import count, node_bytes, views
 from golf.lab.plan.step_model import H100_BYTES, H100_FLOPS
-from tests.sm90.inductor import Codes, replace
 
 torch_compile = torch.compile
 # Products of the backward pass over those of the forward pass: attention computes its scores anew.
@@ -73,9 +75,11 @@ class Costs(Codes):
         found, plain = list[Kernel](), GraphLowering.codegen
 
         def codegen(lowering: Any) -> Any:
-            code = plain(lowering)
+            # Nobody reads the code of the kernels, which are known once they are scheduled.
+            lowering.init_wrapper_code()
+            lowering._update_scheduler()
             found.extend(_of_nodes(lowering.scheduler.nodes))
-            return code
+            return "", None
 
         replace(GraphLowering, codegen=codegen)
         try:
@@ -123,10 +127,7 @@ class Costs(Codes):
 def _of_nodes(nodes: Iterable[Any]) -> Iterator[Kernel]:
     """Yield the kernels behind the nodes of Inductor's scheduler. Views and scalars have none."""
     for node in nodes:
-        read, written = (
-            sum(node.get_read_write_buffer_accesses(include_reads=reads, include_writes=not reads).values())
-            for reads in (True, False)
-        )
+        read, written = node_bytes(node)
         if not read + written:
             continue
         if type(node.node).__name__.startswith("TMADescriptor"):
@@ -165,13 +166,11 @@ def _extern(kernel: Kernel, node: Any) -> Kernel:
 
 def _own_kernel(kernel: Kernel, call: Any) -> Kernel:
     """Return a script's own kernel in Triton, whose products nobody knows; it reads what it does not write."""
-    written = {buffer.get_name() for buffer in call.mutable_args}
-    tensors = {t.get_name(): t for t in (getattr(given, "tensor", given) for given in call.inputs)}
-    sizes = {name: math.prod(map(int, t.get_size())) * t.get_dtype().itemsize for name, t in tensors.items()}
-    changed = sum(size for name, size in sizes.items() if name in written)
-    return dataclasses.replace(
-        kernel, kind="own kernel", name="Triton", read=sum(sizes.values()) - changed, written=changed
-    )
+    changed = {buffer.get_name() for buffer in call.mutable_args}
+    totals = [0, 0]
+    for name, found in views(getattr(given, "tensor", given) for given in call.inputs).items():
+        totals[name in changed] += count(found) * V.graph.get_dtype(name).itemsize
+    return dataclasses.replace(kernel, kind="own kernel", name="Triton", read=totals[0], written=totals[1])
 
 
 def _attention_flops(name: str, shapes: list[tuple[int, ...]], args: Any) -> float:

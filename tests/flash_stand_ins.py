@@ -10,22 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-WIDEST_HEAD = 256  # channels
-
-
-def require_flash_inputs(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raise `RuntimeError` as the CUDA code of flash-attn does: for devices, dtypes, layouts and widths it lacks."""
-    for name, t in (("q", q), ("k", k), ("v", v)):
-        if t.device.type != "cuda":
-            raise RuntimeError(f"{name} must be on CUDA")
-        if t.dtype not in (torch.float16, torch.bfloat16):
-            raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
-        if t.stride(-1) != 1:
-            raise RuntimeError("Input tensor must have contiguous last dimension")
-    if q.size(-1) % 8 or q.size(-1) > WIDEST_HEAD:
-        raise RuntimeError("head_size should be a multiple of 8 and at most 256")
-    if k.shape != v.shape or q.size(0) != k.size(0) or q.size(2) % k.size(2):
-        raise RuntimeError("Number of heads in key/value must divide number of heads in query")
+from bench.fake_cuda import require_flash_inputs
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fake_cuda.device import build_guard
+from bench.fake_cuda import build_guard
 from tests.support import ROOT
 
 EXPERIMENTS = ("naive_baseline", "fp16_embed_wd3600", "single_h100_8l", "gold6_11l", "pr593_11l")

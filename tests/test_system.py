@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.fake_cuda import build_guard
 from golf import system
 from golf.commands import doctor_gpus, doctor_storage
 from golf.commands.diagnosis import NOTE, OK
@@ -26,7 +27,6 @@ from golf.launch.shares import shares
 from golf.settings import hardware
 from golf.settings.composition import compose
 from golf.settings.hardware import Hardware
-from tests.fake_cuda.device import build_guard
 from tests.support import ROOT
 
 MAC = Hardware(gpus=0, gpu_name="", hopper=False, cpu_cores=8, cpu_bf16=False, cpu_compiler=True, mps=True)

@@ -1,41 +1,17 @@
-"""A CUDA device without numbers: torch's fake tensors on `cuda`, in a process of their own, without a GPU.
-
-`load_guard` comes before torch is imported. Within `Recorder` everything that the device would be asked is recorded.
-"""
+"""A recorder of what a step asks of the fake CUDA device of `bench/fake_cuda.py`: everything within its block."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-GUARD = Path(__file__).parent / "guard.cpp"
+from bench.fake_cuda import require_flash_inputs
+
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_scaled_dot_product_flash_attention")
 # Operations whose results are activations. Inside a norm, which is one kernel on a GPU, float32 is meant.
 ACTIVATIONS = ("mm", "bmm", "addmm", "addcmul", "embedding", "_scaled_dot_product_flash_attention", "cat", "relu")
-
-
-def build_guard(folder: Path, torch_folder: Path, source: Path = GUARD) -> Path:
-    """Compile the library that tells autograd of the device, and return its path."""
-    library = folder / "guard.so"
-    paths = [f"-I{torch_folder}/include", f"-L{torch_folder}/lib", f"-Wl,-rpath,{torch_folder}/lib"]
-    command = ["g++", "-O0", "-std=c++20", "-shared", "-fPIC", *paths, str(source), "-o", str(library)]
-    subprocess.run([*command, "-ltorch_cpu", "-lc10"], check=True, capture_output=True, text=True)
-    return library
-
-
-def load_guard(library: str) -> None:
-    """Register the device. Torch asks for it once, while it is imported."""
-    assert "torch" not in sys.modules
-    ctypes.CDLL(library)
-
-
-def put_guard(library: str) -> None:
-    """Put the device's guard in the place of a CUDA build's own, after torch was imported."""
-    ctypes.CDLL(library).put_guard()
 
 
 class Recorder:
@@ -134,8 +110,6 @@ def require_one_dtype(name: str, args: Any) -> None:
 
 def require_table(args: Any) -> None:
     """Raise `RuntimeError` for inputs that torch's attention by pieces does not take on a GPU."""
-    from tests.flash_stand_ins import require_flash_inputs
-
     q, k, v, starts = args[:4]
     require_flash_inputs(*(t[None] for t in (q, k, v)))
     if str(starts.dtype) != "torch.int32" or not starts.is_contiguous() or starts.device != q.device:
@@ -148,42 +122,3 @@ def _line() -> str:
     while frame.f_back is not None and f"{os.sep}golf{os.sep}training" not in frame.f_code.co_filename:
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-
-
-def pretend() -> None:
-    """Replace what needs a driver: settings of the device, pinned memory, moves of modules, the kernel of attention."""
-    import torch
-    import torch.nn.functional as functional
-    from torch import Tensor, nn
-
-    torch.cuda.set_device = torch.cuda.synchronize = lambda *_: None
-    torch.cuda.get_device_capability = lambda *_: (9, 0)
-
-    def pin_memory(tensor: Tensor, *_: Any) -> Tensor:
-        tensor.is_fake_pinned = True  # type: ignore[attr-defined]
-        return tensor
-
-    def apply(module: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
-        for child in module.children():
-            apply(child, fn)
-        for name, param in module._parameters.items():
-            if param is not None:
-                module._parameters[name] = nn.Parameter(fn(param.detach()), param.requires_grad)
-        for name, buffer in module._buffers.items():
-            module._buffers[name] = None if buffer is None else fn(buffer)
-        return module
-
-    plain = functional.scaled_dot_product_attention
-
-    def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        if q.device.type != "cuda":
-            return plain(q, k, v, **options)
-        from tests.flash_stand_ins import require_flash_inputs
-
-        require_flash_inputs(*(t.transpose(1, 2) for t in (q, k, v)))
-        assert options["is_causal"]
-        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
-
-    Tensor.pin_memory = pin_memory  # type: ignore[assignment]
-    nn.Module._apply = apply  # type: ignore[method-assign]
-    functional.scaled_dot_product_attention = attention  # type: ignore[assignment]

@@ -22,7 +22,8 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fake_cuda.device import Recorder, load_guard, pretend, put_guard
+from bench.fake_cuda import load_guard, pretend, put_guard
+from tests.fake_cuda.device import Recorder
 
 load_guard(sys.argv[1])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fake_cuda.device import load_guard, pretend
+from bench.fake_cuda import load_guard, pretend
 
 load_guard(sys.argv[1])
 

@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fake_cuda.device import load_guard, pretend, put_guard
+from bench.fake_cuda import load_guard, pretend, put_guard
 
 load_guard(sys.argv[1])
 
@@ -28,6 +28,7 @@ import torch._inductor.config  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+from bench import fake_h100  # noqa: E402
 from golf.commands.gpu_speed import kernel_gigabytes  # noqa: E402
 from golf.lab.plan.machines import overrides_on, parse_machine  # noqa: E402
 from golf.run.progress import Progress  # noqa: E402
@@ -84,7 +85,7 @@ def step_under_every_switch(cfg: Config, state: TrainState) -> int:
 
 def code(overrides: str, kind: str) -> dict[str, object]:
     """Return launches of a micro-batch and what its kernels need, from the code of the whole step."""
-    codes = inductor.Codes()
+    codes = fake_h100.Codes()
     # As `golf gpu-check` has them for its profile.
     torch._inductor.config.benchmark_kernel = kind == "bytes"
     cfg = configured(overrides)
@@ -148,7 +149,7 @@ def main() -> None:
     """Print the findings of the cases on the command line."""
     put_guard(sys.argv[1])
     pretend()
-    inductor.pretend_h100()
+    fake_h100.pretend_h100()
     for case in sys.argv[2:]:
         print(json.dumps({"case": case, **run(case)}), flush=True)
 

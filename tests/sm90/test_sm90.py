@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fake_cuda.device import build_guard
+from bench.fake_cuda import build_guard
 from tests.support import ROOT
 
 FOLDER = Path(__file__).parent
