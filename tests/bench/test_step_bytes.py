@@ -27,7 +27,7 @@ LOOPED = "tech.parallel_lanes.first=2 tech.recurrence.first=1 tech.recurrence.la
 # says why in CHANGELOG.md, who needs less lowers the number.
 MOST_GB = {
     "experiment=naive_baseline model.num_layers=2": 14.8,
-    "experiment=gold6_11l model.num_layers=3": 13.9,
+    "experiment=gold6_11l model.num_layers=3": 13.6,
     f"experiment=records/2026-04-27_caseops_lqer_9hp model.num_layers=4 {LOOPED}": 66.5,
 }
 
