@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._inductor import config as inductor
 from torch._inductor.virtualized import V
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -83,7 +84,9 @@ class Costs(Codes):
 
         replace(GraphLowering, codegen=codegen)
         try:
-            run = super()._inner(graph, inputs, **options)
+            # A graph out of a cache is not lowered, and one without code must not get into a cache.
+            with inductor.patch(force_disable_caches=True):
+                run = super()._inner(graph, inputs, **options)
         finally:
             replace(GraphLowering, codegen=plain)
 

@@ -99,7 +99,8 @@ BY_HAND: dict[str, tuple[Callable[..., Any], int, int, int]] = {
 @pytest.mark.parametrize("name", BY_HAND)
 def test_bytes_of_compiled_functions_are_those_counted_by_hand(name: str) -> None:
     function, others, read, written = BY_HAND[name]
-    torch._dynamo.reset()
-    costs = Costs()
-    costs.compile(function)(*(torch.ones(64, 96) for _ in range(1 + others)))
-    assert (sum(k.read for k in costs.kernels), sum(k.written for k in costs.kernels)) == (read, written)
+    for _ in range(2):  # what the first time leaves in a cache is not taken out of it
+        torch._dynamo.reset()
+        costs = Costs()
+        costs.compile(function)(*(torch.ones(64, 96) for _ in range(1 + others)))
+        assert (sum(k.read for k in costs.kernels), sum(k.written for k in costs.kernels)) == (read, written)
