@@ -23,7 +23,7 @@ def build_guard(folder: Path, torch_folder: Path, source: Path = GUARD) -> Path:
     library = folder / "guard.so"
     paths = [f"-I{torch_folder}/include", f"-L{torch_folder}/lib", f"-Wl,-rpath,{torch_folder}/lib"]
     command = ["g++", "-O0", "-std=c++20", "-shared", "-fPIC", *paths, str(source), "-o", str(library)]
-    subprocess.run([*command, "-ltorch_cpu", "-lc10"], check=True, capture_output=True, text=True)
+    subprocess.run([*command, "-ltorch_cpu", "-lc10"], check=True, capture_output=True)
     return library
 
 
