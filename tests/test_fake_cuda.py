@@ -58,7 +58,7 @@ def test_a_step_and_a_score(guard: Path) -> None:
 
 @pytest.mark.slow
 def test_steps_scores_and_calibration(guard: Path) -> None:
-    found = dry_runs(guard, [*STEPS, *RANKS, *SCORES, "calibration"])
+    found = dry_runs(guard, [*STEPS, *RANKS, *SCORES, "calibration", "checkpoint"])
     errors = {case: done["error"] for case, done in found.items() if "error" in done}
     assert errors == {}
     for case in STEPS:
@@ -73,14 +73,17 @@ def test_steps_scores_and_calibration(guard: Path) -> None:
         # The sum of a score is read once, at its end.
         assert len(found[case]["waits"]) == 1 and found[case]["waits"][0].startswith("tally.py"), case
         assert found[case]["pageable"] == found[case]["host"] == [], case
+    # Each copy of a checkpoint waits for the device.
+    copies = found["checkpoint"]
+    assert copies["host"] == [] and {w.partition(":")[0] for w in copies["waits"]} == {"checkpoint.py"}
 
 
 @pytest.mark.slow
 def test_planted_faults_are_noticed(guard: Path) -> None:
-    """The fourteen of a review, nine of which this suite had missed, and 25 others; and none without a fault."""
-    found = dry_runs(guard, [*RANKS, "loop", "stages", "flat", "lora", "sgd", "faults"])
+    """The fourteen of a review, nine of which this suite had missed, and 28 others; and none without a fault."""
+    found = dry_runs(guard, [*RANKS, "loop", "stages", "flat", "lora", "sgd", "checkpoint", "faults"])
     noticed = {case: done for case, done in found.items() if case.startswith("fault:")}
-    assert len(noticed) == 39
+    assert len(noticed) == 42
     assert {case: done for case, done in noticed.items() if not done["is_noticed"]} == {}
     # Twenty steps of `train()` with the loader of a GPU run: the host waits for the losses that are logged alone.
     # With a late switch and stages it reaches four kinds of pass, and the warm-up had each.

@@ -42,10 +42,24 @@ from golf.training.techniques.base import CHANGES_INIT, Technique, technique
 @dataclass
 class Apart(Technique):
     effect = CHANGES_INIT
+    in_step: bool = False
 
     def edit_model(self, model, cfg):
-        model.tok_emb.weight.data.add_(1 + int(os.environ.get("RANK", "0")))
+        model.tok_emb.weight.data.add_(1 + (0 if self.in_step else int(os.environ.get("RANK", "0"))))
+
+    def before_step(self, model, progress):
+        if self.in_step and progress.step == 2:
+            model.tok_emb.weight.data[int(os.environ.get("RANK", "0"))].add_(0.01)
 """
+
+
+def write_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "mine" / "apart"
+    folder.mkdir(parents=True)
+    (folder / "apart.py").write_text(APART)
+    settings = "# @package tech.apart\n# A fault.\ndefaults: [apart_schema, _self_]\n"
+    (folder / "apart.yaml").write_text(settings)
+    monkeypatch.setenv("GOLF_IDEAS", str(folder.parent))
 
 
 def test_help_names_every_group_and_needs_no_torch() -> None:
@@ -140,16 +154,27 @@ def test_ranks_that_start_from_other_weights_train_nothing(
     tiny: OwnDataset, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: None
 ) -> None:
     """DDP copies the first rank's weights, parallel Muon does not; no loss shows that ranks are apart."""
-    folder = tmp_path / "mine" / "apart"
-    folder.mkdir(parents=True)
-    (folder / "apart.py").write_text(APART)
-    (folder / "apart.yaml").write_text("# @package tech.apart\n# A fault.\ndefaults: [apart_schema, _self_]\n")
-    monkeypatch.setenv("GOLF_IDEAS", str(folder.parent))
+    write_apart(tmp_path, monkeypatch)
     done = golf_main(*tiny_overrides(tiny), "tech=[apart]", *APART_RANKS)
     assert done.returncode != 0
     result = read_result(only_run(runs) / "result.json")
     assert result.state == "void" and result.steps == 0
-    assert "1 of" in result.reason and "such as tok_emb.weight: draw them alike on every rank" in result.reason
+    assert "1 of" in result.reason and "such as tok_emb.weight, before the first step: draw them" in result.reason
+
+
+@pytest.mark.slow
+def test_ranks_that_end_with_other_weights_are_named(
+    tiny: OwnDataset, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: None
+) -> None:
+    write_apart(tmp_path, monkeypatch)
+    drifting = ["name=apart", "tech=[apart]", "tech.apart.in_step=true"]
+    for overrides in (drifting, ["name=alike"]):
+        done = golf_main(*tiny_overrides(tiny), *overrides, *APART_RANKS)
+        assert done.returncode == 0, done.stderr
+    apart, alike = (read_result(next(runs.glob(f"{name}-*/seed*/result.json"))) for name in ("apart", "alike"))
+    (said,) = [warning for warning in apart.warnings if "differ between ranks" in warning]
+    assert "such as tok_emb.weight, after the last step: a gradient" in said and apart.state == "ok"
+    assert not any("differ between ranks" in warning for warning in alike.warnings)
 
 
 @pytest.mark.slow

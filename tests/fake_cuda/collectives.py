@@ -18,22 +18,10 @@ from torch import Tensor, nn
 from golf.training.loop import steps
 from golf.training.optim import parallel_muon
 from golf.training.ranks import Ranks
+from tests.fake_cuda.tensors import memory, tensors_in
 
 OVERWRITING = ("copy_", "_foreach_copy_", "zero_", "fill_")
 WITH_ONE_DEVICE = ("_foreach_", "_fused_")
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors of an argument or a result."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors_in(part)
-
-
-def memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
 
 
 class Watch:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fake_cuda import require_flash_inputs
+from tests.fake_cuda.tensors import tensors_in
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_scaled_dot_product_flash_attention")
 # Operations whose results are activations. Inside a norm, which is one kernel on a GPU, float32 is meant.
@@ -34,9 +35,11 @@ class Recorder:
         import torch
         from torch.utils._python_dispatch import TorchDispatchMode
 
+        from tests.fake_cuda.constants import Constants
         from tests.fake_cuda.host import Flights, watched_host
 
         recorder = self
+        self._constants = Constants(lambda what: self.host.append(f"{what} in {_line()}"))
         self._flights = Flights(self.host.append)
         self._host = watched_host(_line, self.host.append)
 
@@ -47,11 +50,12 @@ class Recorder:
                     recorder.wait()
                     return 1.0
                 require_one_dtype(name, args)
+                given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | (kwargs or {})
                 if name == "torch_attn::_varlen_attn":
-                    require_table(args)
-                recorder.see_writes(func, args)
+                    require_table(given)
+                recorder.see_memory(func, given)
                 result = func(*args, **(kwargs or {}))
-                recorder.see(name, args, result)
+                recorder.see(name, args, given, result)
                 if recorder.watch is not None:
                     recorder.watch.operation(func, args, kwargs or {}, result)
                 return result
@@ -73,28 +77,35 @@ class Recorder:
         self.waits.append(_line())
         self._flights.landed()
 
-    def see_writes(self, func: Any, args: Any) -> None:
-        """Note memory that the operation writes while a copy may still read it."""
-        for value, told in zip(args, func._schema.arguments, strict=False):
-            if told.alias_info and told.alias_info.is_write and isinstance(value, self._torch.Tensor):
-                self._flights.written(value, func.name())
+    def see_memory(self, func: Any, given: dict[str, Any]) -> None:
+        """Note memory that the operation writes while a copy may still read it, and reads before a copy has come."""
+        for told in func._schema.arguments:
+            for tensor in tensors_in(given.get(told.name)):
+                self._flights.used(tensor, func.name())
+                if told.alias_info and told.alias_info.is_write:
+                    self._flights.written(tensor, func.name())
 
-    def see(self, name: str, args: Any, result: Any) -> None:
+    def see(self, name: str, args: Any, given: dict[str, Any], result: Any) -> None:
         """Note what the operation `name` did."""
         torch = self._torch
         sources = [a for a in args if isinstance(a, torch.Tensor)]
+        self._constants.see(name, list(tensors_in(list(given.values()))), list(tensors_in(result)))
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if not isinstance(tensor, torch.Tensor):
                 continue
             if tensor.device.type == "cuda":
                 self.live_ops += 1
-            from_host = name.startswith(("aten::_to_copy", "aten::copy_")) and sources[-1].device.type == "cpu"
+            copies = name.startswith(("aten::_to_copy", "aten::copy_"))
+            from_host = copies and sources[-1].device.type == "cpu"
             if from_host and tensor.device.type == "cuda" and not getattr(sources[-1], "is_fake_pinned", False):
                 self.pageable.append(_line())
             elif from_host and tensor.device.type == "cuda":
                 self._flights.begin(sources[-1], _line())
-            if not from_host and name.startswith("aten::_to_copy") and tensor.device.type == "cpu":
-                self.wait()
+            if copies and not from_host and tensor.device.type == "cpu":
+                if given.get("non_blocking"):
+                    self._flights.arriving(tensor, _line())
+                else:
+                    self.wait()
             large = tensor.numel() >= self.activation
             if tensor.dtype == torch.float32 and large and name[6:].partition(".")[0] in ACTIVATIONS:
                 self.wide.append(f"{name} {list(tensor.shape)} in {_line()}")
@@ -108,12 +119,14 @@ def require_one_dtype(name: str, args: Any) -> None:
             raise RuntimeError(f"{name} of {' and '.join(sorted(dtypes))}")
 
 
-def require_table(args: Any) -> None:
-    """Raise `RuntimeError` for inputs that torch's attention by pieces does not take on a GPU."""
-    q, k, v, starts = args[:4]
+def require_table(given: dict[str, Any]) -> None:
+    """Raise `RuntimeError` for inputs that torch's attention by pieces does not take on a GPU, or if it looks ahead."""
+    q, k, v, starts = (given[name] for name in ("query", "key", "value", "cu_seq_q"))
     require_flash_inputs(*(t[None] for t in (q, k, v)))
     if str(starts.dtype) != "torch.int32" or not starts.is_contiguous() or starts.device != q.device:
         raise RuntimeError("cu_seqlens must have dtype int32, be contiguous and on the device of the query")
+    if not given.get("is_causal") and (given.get("window_size") or [-1, -1])[1] != 0:
+        raise RuntimeError("a token sees later ones of its piece")
 
 
 def _line() -> str:

@@ -1,7 +1,7 @@
 """Dry runs on a fake CUDA device: `python dry_run.py guard.so case …` prints what each case did, as JSON.
 
 A case is `step:EXPERIMENT`, one of eight ranks in `muon`, `ddp`, `documents`, `loop`, `stages` and `join`, `flat`,
-`sliding`, `sgd`, `lora`, `calibration` or `tuning`, `record:EXPERIMENT` for a step of the whole model,
+`sliding`, `sgd`, `lora`, `calibration`, `tuning` or `checkpoint`, `record:EXPERIMENT` for a step of the whole model,
 `kernels:EXPERIMENT` for a step with the kernels in Triton, `planted:FAULT` for a step with a fault in its MLP, and
 `faults` for all of faults.py behind their cases. An exception's sentence is under `error`.
 """
@@ -44,6 +44,7 @@ from golf.training.data.batches import open_loader  # noqa: E402
 from golf.training.data.dataset import Dataset  # noqa: E402
 from golf.training.loop import warmup  # noqa: E402
 from golf.training.loop.calibration import collect  # noqa: E402
+from golf.training.loop.checkpoint import flatten  # noqa: E402
 from golf.training.loop.clock import TrainClock  # noqa: E402
 from golf.training.loop.state import build_state  # noqa: E402
 from golf.training.loop.training import train  # noqa: E402
@@ -202,6 +203,15 @@ def calibrated(cfg: Config, recorder: Recorder) -> None:
         collect(cfg, model, weights, Ranks(device=CUDA), lambda: batch)
 
 
+def checkpointed(cfg: Config, recorder: Recorder) -> None:
+    """Copy what a checkpoint holds after a step."""
+    state = build_state(cfg, Ranks(device=CUDA))
+    batch = synthetic_batch(cfg)
+    state.step(lambda: batch, 1.0, 0.95, state.switches.on)
+    with recorder:
+        flatten({"model": state.model.state_dict(), "optimizer": state.step.optimizer.state_dict()})
+
+
 def tuned(cfg: Config, recorder: Recorder) -> None:
     """Take two steps of tuning after rounding, on codes as an artifact of int6 with column steps holds them."""
     batch = synthetic_batch(cfg)
@@ -271,6 +281,8 @@ def run(case: str, rank: int = 7) -> Recorder:
         calibrated(cfg, recorder)
     elif kind == "tuning":
         tuned(cfg, recorder)
+    elif kind == "checkpoint":
+        checkpointed(cfg, recorder)
     else:
         scored(cfg, kind, ranks, recorder)
     return recorder

@@ -5,6 +5,7 @@ Those of `REVIEWED` are from a review that found the suite blind to nine of them
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import types
@@ -14,13 +15,15 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+from torch.nn.attention import varlen
 
 from golf.training import ranks
 from golf.training.data.prefetch import Prefetched
-from golf.training.loop import state, steps, training, warmup
+from golf.training.loop import checkpoint, state, steps, training, warmup
 from golf.training.loop.clock import TrainClock
 from golf.training.loop.switches import Switches
 from golf.training.model import attention, documents
+from golf.training.model.rotary import Rotary
 from golf.training.optim import groups, muon, parallel_muon
 from golf.training.optim.adam import Adam
 from golf.training.optim.clipping import squared_norm
@@ -347,7 +350,40 @@ OF_THE_HOST = {
     ),
 }
 
-FAULTS = REVIEWED | FURTHER | OF_THE_HOST
+
+def copied_without_waiting(plain: Any) -> Any:
+    def flatten(tree: Any, prefix: str = "") -> dict[str, torch.Tensor]:
+        if isinstance(tree, torch.Tensor):
+            return {prefix: tree.detach().contiguous().to("cpu", non_blocking=True).clone()}
+        return plain(tree, prefix)
+
+    return flatten
+
+
+def looking_ahead(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def attend(*given: Any, **options: Any) -> Any:
+        return plain(*given, **{**options, "window_size": (-1, -1)})
+
+    return attend
+
+
+# Of a list that was written without knowledge of this suite, what it had missed and shows on the device.
+UNSEEN = {
+    "a checkpoint reads what was not copied yet": Fault(
+        "checkpoint", "may not have written yet", checkpoint, "flatten", copied_without_waiting
+    ),
+    "rotary tables are kept for the CPU": Fault(
+        "muon",
+        "depend on no weight and no batch",
+        Rotary,
+        "keep",
+        lambda plain: lambda rotary, length, like: plain(rotary, length, torch.empty_like(like, device="cpu")),
+    ),
+    "attention by pieces looks ahead": Fault("documents", "sees later ones", varlen, "varlen_attn", looking_ahead),
+}
+
+FAULTS = REVIEWED | FURTHER | OF_THE_HOST | UNSEEN
 
 
 KINDS = ("faults", "waits", "pageable", "wide", "host")  # of what a case found

@@ -17,6 +17,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tests.fake_cuda.tensors import memory
+
 # None of them belongs into a step: they wait, free what is needed again at once, or change the process.
 CALLS = (
     "empty_cache",
@@ -90,22 +92,33 @@ class Flights:
     def __init__(self, note: Callable[[str], None]):
         self.note = note
         self.sources: dict[int, tuple[Tensor, int, str]] = {}
+        self.comings: dict[int, str] = {}  # memory of the host that a copy from the device still writes → its line
 
     def begin(self, source: Tensor, line: str) -> None:
         """Note a copy that does not wait."""
         self.check()
-        self.sources[source.untyped_storage()._cdata] = source, checksum(source), line
+        self.sources[memory(source)] = source, checksum(source), line
 
     def written(self, tensor: Tensor, name: str) -> None:
         """Note that an operation writes a tensor on the CPU."""
-        flight = self.sources.get(tensor.untyped_storage()._cdata)
+        flight = self.sources.get(memory(tensor))
         if flight:
             self.note(f"{name} writes what the copy of {flight[2]} may still read")
+
+    def arriving(self, tensor: Tensor, line: str) -> None:
+        """Note a copy to the host that does not wait."""
+        self.comings[memory(tensor)] = line
+
+    def used(self, tensor: Tensor, name: str) -> None:
+        """Note that an operation uses a tensor of the host."""
+        if tensor.device.type == "cpu" and (line := self.comings.get(memory(tensor))):
+            self.note(f"{name} uses what the copy of {line} may not have written yet")
 
     def landed(self) -> None:
         """Forget the copies: the host has waited for the device."""
         self.check()
         self.sources.clear()
+        self.comings.clear()
 
     def check(self) -> None:
         """Note memory that holds something else than when its copy began, whoever wrote it."""

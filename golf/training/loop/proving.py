@@ -59,7 +59,9 @@ def warm_up_and_prove(
     own = [t.name for t in techniques(cfg) if t.name in state.hooks.averagers and t.group_optimizers(cfg)]
     sets = [t.name for t in techniques(cfg) if "at_switch" in vars(type(t))]
     failures += [f"the optimizers of {one} undo what {two} sets at a switch" for one in own for two in sets]
-    failures += unequal_weights(state.model, state.ranks)
+    if apart := unequal_weights(state.model, state.ranks):
+        # No step would bring them together.
+        failures.append(f"{apart}, before the first step: draw them alike on every rank")
     # The proofs are dealt out to the ranks, so each knows only its own failures.
     failures = list(dict.fromkeys(state.ranks.gather(failures)))
     result.warmup_seconds = time.perf_counter() - start
@@ -81,10 +83,10 @@ def prove_trained(cfg: Config, state: TrainState, dataset: Dataset, log: RunLog,
     return failures
 
 
-def unequal_weights(model: nn.Module, ranks: Ranks) -> list[str]:
-    """Return a sentence if weights differ between ranks, which no step would bring together."""
+def unequal_weights(model: nn.Module, ranks: Ranks) -> str:
+    """Return a phrase that names weights which differ between ranks, empty if none does. All ranks have to call."""
     if ranks.world_size == 1:
-        return []
+        return ""
     weights = {name: param.detach() for name, param in model.named_parameters()}
     # Sums of the bits as whole numbers are exact, so equal weights have equal sums on any machine.
     sums = [w.view(WHOLE_NUMBERS[w.element_size()]).sum() for w in weights.values()]
@@ -92,12 +94,8 @@ def unequal_weights(model: nn.Module, ranks: Ranks) -> list[str]:
     known = ranks.gather(own)
     others = [known[start : start + len(own)] for start in range(0, len(known), len(own))]
     differing = [name for name, *texts in zip(weights, *others, strict=True) if len(set(texts)) > 1]
-    if not differing:
-        return []
     number = f"{len(differing)} of {len(weights)} weights"
-    return [
-        f"{number} differ between ranks before the first step, such as {differing[0]}: draw them alike on every rank"
-    ]
+    return f"{number} differ between ranks, such as {differing[0]}" if differing else ""
 
 
 def are_proved() -> bool:

@@ -35,7 +35,7 @@ from golf.training.loop.clock import RunClock
 from golf.training.loop.keeper import Keeper
 from golf.training.loop.packing import PackedModel, log_sizes
 from golf.training.loop.plausible import implausible_score
-from golf.training.loop.proving import prove_trained, warm_up_and_prove
+from golf.training.loop.proving import prove_trained, unequal_weights, warm_up_and_prove
 from golf.training.loop.readings import readings_of
 from golf.training.loop.schedule import decays_from_the_start
 from golf.training.loop.state import TrainState
@@ -49,6 +49,7 @@ from golf.training.services import UNKNOWN_CODE, Services
 from golf.words import counted
 
 OTHER_CODE = "other code or launch.compile wrote the checkpoint that this run resumed: launch.fresh=true repeats it"
+APART = "after the last step: a gradient, an update or a rate was one rank's own. The first rank's weights are stored"
 OTHER_CODE_TRAINED = "other code or launch.compile trained the weights of this run: launch.fresh=true repeats it"
 
 
@@ -172,6 +173,9 @@ class RunKeeper(Keeper):
             self.note_memory()
             self._end(DIVERGED, training.why_diverged())
             return
+        # No loss shows it, and no proof: other kinds of GPU round otherwise, so this is no failure.
+        if apart := unequal_weights(state.model, self.ranks):
+            self.warn(f"{apart}, {APART}")
         record.failures += [*state.switches.never_on(), *state.stages.never_reached(), *state.hooks.idle_averages()]
         record.stage_steps = list(state.stages.steps)
         if self.ranks.is_first:

@@ -1,0 +1,65 @@
+"""The clock of training against a device that works behind the host, and against ranks with clocks of their own."""
+
+from __future__ import annotations
+
+import types
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golf.training.loop import clock
+from golf.training.loop.clock import TrainClock
+from golf.training.ranks import Ranks
+
+ACTIONS = st.lists(st.tuples(st.sampled_from(["host", "queue", "read", "pause"]), st.integers(1, 9)), max_size=12)
+
+
+class Device(Ranks):
+    """A rank whose device needs seconds for what is queued; its own clock and rank 0's differ."""
+
+    now = 0.0  # of this host
+    queued = 0.0
+    ahead = 100.0  # of rank 0's clock of training
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def synchronize(self) -> None:
+        Device.now += Device.queued
+        Device.queued = 0.0
+
+    def first(self, value: float) -> float:
+        return value + self.ahead
+
+
+@given(ACTIONS)
+def test_every_second_of_the_device_is_in_the_reading_and_every_reading_is_rank_0s(
+    actions: list[tuple[str, int]],
+) -> None:
+    """Work that is queued before the start is not counted, and what is queued behind it is, once."""
+    device = Device()
+    Device.now, Device.queued, spent = 0.0, 50.0, 0.0
+    with patch.object(clock, "time", types.SimpleNamespace(perf_counter=device.perf_counter)):
+        own = TrainClock(device, seconds=7.0)
+        own.start()
+        assert device.queued == 0.0
+        for action, seconds in actions:
+            if action == "host":
+                Device.now += seconds
+                spent += seconds
+            elif action == "queue":
+                Device.queued += seconds
+                spent += seconds
+            elif action == "read":
+                assert own.agreed_seconds() == 7.0 + spent - device.queued + device.ahead
+                assert own.agreed_seconds(exact=True) == 7.0 + spent + device.ahead
+            else:
+                own.pause()
+                assert own.seconds == 7.0 + spent
+                # What happens while it stands, such as a validation, is not counted.
+                Device.now, Device.queued = Device.now + 5, 30.0
+                assert own.seconds == 7.0 + spent
+                own.start()
+        own.pause()
+        assert own.seconds == 7.0 + spent
