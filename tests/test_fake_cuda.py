@@ -94,6 +94,17 @@ def test_planted_faults_are_noticed(guard: Path) -> None:
 
 
 @pytest.mark.slow
+def test_quantization_on_a_device_gives_what_the_cpu_gives(guard: Path) -> None:
+    """All presets of conf/quant, with numbers, and every result has left the device."""
+    command = [sys.executable, "-W", "ignore", str(ROOT / "tests/fake_cuda/device_quantize.py"), str(guard)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) >= 19 and {preset: said for preset, said in found.items() if said} == {}
+
+
+@pytest.mark.slow
 def test_steps_of_other_presets_and_all_at_record_size(guard: Path) -> None:
     found = dry_runs(guard, [*OTHER_STEPS, *(f"record:{experiment}" for experiment in EXPERIMENTS)])
     for case, done in found.items():

@@ -8,6 +8,7 @@ that becomes local would drift away from the other ranks'. What a collective rea
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -88,6 +89,8 @@ class Watch:
                 self.fault(f"{kind} of a tensor that is not contiguous")
         if out.dtype != source.dtype:
             self.fault(f"{kind} of {source.dtype} into {out.dtype}")
+        if kind != "all_reduce" and not self._is_in_place(out, source):
+            self.fault(f"{kind} writes into what other ranks still send")
         if memory(source) in self.writing:
             self.fault(f"{kind} reads what {self.writing[memory(source)]} has not written yet")
         if is_shared:
@@ -95,6 +98,15 @@ class Watch:
         elif memory(source) in self.local:
             self.local.add(memory(out))
         return Work(self, kind, out, source) if later else None
+
+    @staticmethod
+    def _is_in_place(out: Tensor, source: Tensor) -> bool:
+        """Tell whether two tensors share no memory, or the smaller one is this rank's own part of the other."""
+        if memory(out) != memory(source):
+            return True
+        part, whole = sorted((out, source), key=Tensor.numel)
+        first = whole.storage_offset() + int(os.environ["DRY_RANK"]) * part.numel()
+        return part.storage_offset() == first
 
     def end(self, model: nn.Module) -> None:
         """Note what is still travelling at the end, and what `parameters` finds."""

@@ -95,6 +95,8 @@ class Recorder:
                 continue
             if tensor.device.type == "cuda":
                 self.live_ops += 1
+                if name.startswith("aten::add_.") and (line := _line()).startswith("tally.py"):
+                    self.host += [f"a score is summed in {tensor.dtype} in {line}"] * (tensor.dtype != torch.float64)
             copies = name.startswith(("aten::_to_copy", "aten::copy_"))
             from_host = copies and sources[-1].device.type == "cpu"
             if from_host and tensor.device.type == "cuda" and not getattr(sources[-1], "is_fake_pinned", False):

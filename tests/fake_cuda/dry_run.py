@@ -9,6 +9,7 @@ A case is `step:EXPERIMENT`, one of eight ranks in `muon`, `ddp`, `documents`, `
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import json
 import os
@@ -301,6 +302,9 @@ def joined(watch: Watch) -> None:
     ):
         ranks = join_ranks("cuda", 8)
     torch.cuda.set_device, dist.is_initialized = choose, is_joined
+    # The others wait while the first rank quantizes and packs.
+    if asked["timeout"] < datetime.timedelta(minutes=10):
+        watch.fault(f"ranks wait for {asked['timeout']} alone")
     for what, device in (("", ranks.device), (" for plain cuda", asked["chosen"]), (" for NCCL", asked["device_id"])):
         if device != OWN:
             watch.fault(f"a rank of GPU 3 took {device}{what}")

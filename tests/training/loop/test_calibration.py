@@ -16,7 +16,7 @@ from golf.lab.corpora.own_text import OwnDataset
 from golf.settings.config import Config, training_seconds
 from golf.training.data.batches import make_loader
 from golf.training.data.dataset import open_dataset
-from golf.training.loop.calibration import Calibration, calibrate, collect, text_of
+from golf.training.loop.calibration import Calibration, _own_text, calibrate, collect, text_of
 from golf.training.loop.state import build_state
 from golf.training.model.build import build_model, build_scored_model
 from golf.training.ranks import Ranks
@@ -129,6 +129,14 @@ def test_own_text_is_the_same_again_and_of_the_asked_length(tiny: OwnDataset) ->
     one, two = collected(cfg, weights, Ranks()), calibrate(weights, cfg)
     assert one.tokens == 128  # two rounds of eight samples of eight tokens
     assert all(torch.equal(h, two[name]) for name, h in one.hessians.items())
+
+
+def test_each_rank_writes_a_text_of_its_own(tiny: OwnDataset) -> None:
+    cfg = with_own_text(config(tiny))
+    model = build_scored_model(cfg, torch.device("cpu"))
+    model.load_state_dict(trained_weights(cfg))
+    texts = [next(_own_text(cfg, model, Ranks(rank, 2))) for rank in (0, 1)]
+    assert not torch.equal(*texts)
 
 
 def test_it_stops_where_the_next_batch_would_not_end_in_time(tiny: OwnDataset) -> None:

@@ -165,6 +165,19 @@ def test_a_rank_of_an_earlier_start_writes_no_state_into_a_resumed_run(cfg: Conf
     assert files().keys() == {"checkpoint/latest.json", "checkpoint/step4/rank0.safetensors"}
 
 
+def test_a_checkpoint_counts_once_every_rank_has_written_its_file(cfg: Config) -> None:
+    class WithoutTheOther(Ranks):
+        def barrier(self) -> None:
+            raise RuntimeError("connection closed by peer")
+
+    folder, state = trained_and_saved(cfg)
+    saved = Checkpoints(cfg, folder, state, "data")
+    saved.ranks = WithoutTheOther()
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        saved.save(Start(step=2))
+    assert Checkpoints(cfg, folder, state, "data").load().step == 1
+
+
 def trained_and_saved(cfg: Config) -> tuple[RunFolder, TrainState]:
     """Return a run folder with a checkpoint after one step, and the state that was saved."""
     folder, state = create_run_folder(cfg, []), build_state(cfg, Ranks())

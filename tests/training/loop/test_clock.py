@@ -8,9 +8,11 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.training.loop import clock
+from golf.training.loop import clock, pace
 from golf.training.loop.clock import TrainClock
+from golf.training.model.kernels import trial
 from golf.training.ranks import Ranks
+from tests.support import compose
 
 ACTIONS = st.lists(st.tuples(st.sampled_from(["host", "queue", "read", "pause"]), st.integers(1, 9)), max_size=12)
 
@@ -63,3 +65,21 @@ def test_every_second_of_the_device_is_in_the_reading_and_every_reading_is_rank_
                 own.start()
         own.pause()
         assert own.seconds == 7.0 + spent
+
+
+def test_timers_wait_for_what_they_have_queued() -> None:
+    """A launch takes a second of the host, and its work four of the device."""
+    device = Device()
+    Device.now, Device.queued = 0.0, 0.0
+
+    def launch(*_: object) -> None:
+        Device.now += 1
+        Device.queued += 4
+
+    fake_time = types.SimpleNamespace(perf_counter=device.perf_counter)
+    cuda = types.SimpleNamespace(is_available=lambda: True, synchronize=device.synchronize)
+    with patch.object(trial, "time", fake_time), patch.object(trial, "torch", types.SimpleNamespace(cuda=cuda)):
+        assert trial.milliseconds(launch) == 5000.0
+    state = types.SimpleNamespace(step=launch, ranks=device, switches=types.SimpleNamespace(on=()))
+    with patch.object(pace, "time", fake_time):
+        assert pace._step_seconds(compose(["model=9l"]), state, ()) == 5.0  # type: ignore[arg-type]

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import types
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +24,7 @@ from golf.training.model.layers import MLP
 from ideas.leaky_relu.leaky_relu import LeakyReluSquared
 
 SMALL = ModelConfig(num_layers=2, model_dim=32, num_heads=4, num_kv_heads=2, vocab_size=40, attention="sdpa")
+BESIDE = 4096  # numbers
 WIDTHS = (104, 40, 96)  # rows, width and hidden width, none of them a multiple of its tile
 
 
@@ -37,6 +41,29 @@ def mlp(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "FORWARD", tile)
     monkeypatch.setattr(module, "BACKWARD", tile)
     return module
+
+
+@pytest.fixture(autouse=True)
+def nothing_beside_the_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Check that kernels write nothing before and behind what they allocate."""
+    made: list[tuple[Tensor, int]] = []
+
+    def guarded(like: Tensor, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+        numbers = math.prod(size)
+        whole = plain((numbers + 2 * BESIDE,), 7.0, dtype=dtype, device=like.device)
+        made.append((whole, numbers))
+        return whole[BESIDE : BESIDE + numbers].view(size)
+
+    plain = torch.full
+    for name in ("triton_loss", "triton_mlp"):
+        module = kernel_module(name)
+        empty = types.SimpleNamespace(**vars(torch))
+        empty.empty_like = lambda like, **_: guarded(like, like.shape, like.dtype)
+        empty.empty = lambda *size, device: guarded(torch.zeros(1, device=device), size, torch.float32)
+        monkeypatch.setattr(module, "torch", empty)
+    yield
+    for whole, numbers in made:
+        assert (whole[:BESIDE] == 7).all() and (whole[BESIDE + numbers :] == 7).all()
 
 
 def passes(function: Any, inputs: list[Tensor], grad: Tensor) -> list[Tensor]:
@@ -57,6 +84,18 @@ def test_losses_and_their_gradient(loss: ModuleType, vocabulary: int, cap: float
     exact = passes(lambda x: capped_losses_exactly(x, targets, cap), [logits.double()], weights)
     torch.testing.assert_close(ours[0].double(), exact[0], rtol=1e-6, atol=1e-5)
     torch.testing.assert_close(ours[1].double(), exact[1], rtol=1e-4, atol=1e-6)
+
+
+def test_losses_of_strided_logits_behind_a_mean(loss: ModuleType) -> None:
+    """The gradient that comes from a mean is one number for all rows, and logits may be columns of a wider matrix."""
+    torch.manual_seed(0)
+    wide, targets = torch.randn(6, 80), torch.randint(40, (6,))
+    found = []
+    for losses in (lambda x: loss.fused_losses(x, targets, 30.0), lambda x: capped_losses_exactly(x, targets, 30.0)):
+        x = wide.clone().requires_grad_()
+        losses(x[:, ::2]).mean().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
 
 
 def capped_losses_exactly(logits: Tensor, targets: Tensor, cap: float) -> Tensor:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor.config
 
 from golf.lab.corpora.own_text import OwnDataset
 from golf.run.result import read_result
@@ -48,6 +49,16 @@ def test_losses_and_gradients_equal_eager(mode: str, dtype: str) -> None:
         assert p.grad is not None and q.grad is not None
         assert (q.grad - p.grad).norm() <= 10 * tolerance * p.grad.norm()
     assert list(compiled.state_dict()) == list(eager.state_dict())
+
+
+@pytest.mark.parametrize("mode", ["blocks", "full"])
+def test_compiled_training_keeps_no_static_memory(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA graphs would hand out gradients in memory that the next micro-batch writes. A CPU has none."""
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda _, **options: asked.append(options))
+    compile_for_training(GPT(SMALL), LaunchConfig(compile=mode))
+    assert asked == [{"dynamic": False, "fullgraph": True}] * (2 if mode == "blocks" else 1)
+    assert not torch._inductor.config.triton.cudagraphs
 
 
 @pytest.mark.parametrize("mode", ["blocks", "full"])

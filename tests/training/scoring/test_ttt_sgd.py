@@ -39,11 +39,12 @@ def run(
     recipe: TTTRecipe = RECIPE,
     stride: int = STRIDE,
     *,
+    ttt: TTTConfig | None = None,
     ranks: Ranks | None = None,
     observe: Observe | None = None,
     watcher: Watcher | None = None,
 ) -> Score:
-    trainer = SGDTrainer(model, tokens, TTT, recipe, ranks or Ranks())
+    trainer = SGDTrainer(model, tokens, ttt or TTT, recipe, ranks or Ranks())
     losses_at, tally = compiled_losses_at(model, "off"), small_tally(tokens, ranks, observe)
     return score_ttt_sgd(trainer, losses_at, tally, stride=stride, batch_seqs=3, watcher=watcher)
 
@@ -122,10 +123,14 @@ def test_training_happens_and_frozen_blocks_do_not_move(monkeypatch: pytest.Monk
     assert moved == {name for name in before if not name.startswith("blocks.0.")}
 
 
-def test_ranks_change_nothing() -> None:
-    """Three ranks share updates of two sequences: one of them never has any, and nobody waits for it."""
-    tokens = small_tokens(3 * CHUNK + 5)
-    assert_ranks_change_nothing(lambda model, ranks: run(model, tokens, ranks=ranks), 1e-5)
+@pytest.mark.parametrize("clip", [0.5, 0.0])
+def test_ranks_change_nothing(clip: float) -> None:
+    """Three ranks share updates of two sequences: one of them never has any, and nobody waits for it.
+
+    A clip would hide gradients that are too large by the same factor.
+    """
+    tokens, ttt = small_tokens(3 * CHUNK + 5), dataclasses.replace(TTT, grad_clip=clip)
+    assert_ranks_change_nothing(lambda model, ranks: run(model, tokens, ttt=ttt, ranks=ranks), 1e-5)
 
 
 def test_it_learns_a_text_that_repeats() -> None:

@@ -1,0 +1,86 @@
+"""Quantize a small model on the device with numbers: `python device_quantize.py guard.so [preset …]` prints JSON.
+
+For each preset of conf/quant it says what is wrong: an error, a result that stays on the device, or one that differs
+from the CPU's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.fake_cuda import load_guard, put_guard
+
+load_guard(sys.argv[1])
+
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from golf.artifact.quant.formats import CodedTensor  # noqa: E402
+from golf.artifact.quant.hessians import rounded_by_gptq  # noqa: E402
+from golf.artifact.quant.policy import quantize  # noqa: E402
+from golf.paths import ROOT  # noqa: E402
+from golf.settings.composition import compose  # noqa: E402
+from golf.settings.config import Config  # noqa: E402
+from golf.training.model.build import build_model  # noqa: E402
+from tests.fake_cuda.with_numbers import OnDevice, device_with_numbers  # noqa: E402
+
+SMALL = ["model=9l", "model.num_layers=2", "model.model_dim=64", "model.num_heads=2", "model.num_kv_heads=1"]
+PARTS = ("values", "scale", "columns", "codes")
+
+
+def drawn(cfg: Config) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return weights and the Hessians of correlated inputs."""
+    torch.manual_seed(0)
+    weights = {name: 0.3 * torch.randn_like(t) if t.ndim == 2 else t for name, t in build_model(cfg).state_dict().items()}
+    hessians = {}
+    for name in sorted(rounded_by_gptq(weights, cfg.quant)):
+        x = torch.randn(200, weights[name].size(1)) @ torch.randn(weights[name].size(1), weights[name].size(1))
+        hessians[name] = x.T @ x
+    return weights, hessians
+
+
+def tensors_of(coded: CodedTensor) -> dict[str, Tensor]:
+    return {name: value for name, value in vars(coded).items() if isinstance(value, Tensor)}
+
+
+def problem(preset: str) -> str:
+    """Return what is wrong with a preset on the device; empty if nothing is."""
+    cfg = compose([*SMALL, f"quant={preset}", "rules.code_bytes=estimate"])
+    weights, hessians = drawn(cfg)
+    given = hessians if hessians else None
+    expected = quantize(weights, cfg.quant, given, cfg.tech)
+    with device_with_numbers():
+        there = [{name: t.to("cuda") for name, t in tensors.items()} for tensors in (weights, hessians)]
+        found = quantize(there[0], cfg.quant, there[1] if hessians else None, cfg.tech)
+    if list(found) != list(expected):
+        return f"other tensors: {sorted({*found} ^ {*expected})}"
+    for name, coded in found.items():
+        for part, value in tensors_of(coded).items():
+            if isinstance(value, OnDevice):
+                return f"{part} of {name} stays on the device"
+            if not torch.equal(value, tensors_of(expected[name])[part]):
+                return f"{part} of {name} differs"
+    return ""
+
+
+def main() -> None:
+    """Print what is wrong with each preset."""
+    put_guard(sys.argv[1])
+    torch.cuda._lazy_init = lambda: None
+    found: dict[str, str] = {}
+    for preset in sys.argv[2:] or sorted(path.stem for path in (ROOT / "conf/quant").glob("*.yaml")):
+        try:
+            found[preset] = problem(preset)
+        except Exception as error:
+            if "-v" in sys.argv:
+                raise
+            found[preset] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
