@@ -29,13 +29,14 @@ from golf.training.model.build import build_model  # noqa: E402
 from tests.fake_cuda.with_numbers import OnDevice, device_with_numbers  # noqa: E402
 
 SMALL = ["model=9l", "model.num_layers=2", "model.model_dim=64", "model.num_heads=2", "model.num_kv_heads=1"]
-PARTS = ("values", "scale", "columns", "codes")
 
 
 def drawn(cfg: Config) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return weights and the Hessians of correlated inputs."""
     torch.manual_seed(0)
-    weights = {name: 0.3 * torch.randn_like(t) if t.ndim == 2 else t for name, t in build_model(cfg).state_dict().items()}
+    weights = {
+        name: 0.3 * torch.randn_like(t) if t.ndim == 2 else t for name, t in build_model(cfg).state_dict().items()
+    }
     hessians = {}
     for name in sorted(rounded_by_gptq(weights, cfg.quant)):
         x = torch.randn(200, weights[name].size(1)) @ torch.randn(weights[name].size(1), weights[name].size(1))
@@ -51,11 +52,20 @@ def problem(preset: str) -> str:
     """Return what is wrong with a preset on the device; empty if nothing is."""
     cfg = compose([*SMALL, f"quant={preset}", "rules.code_bytes=estimate"])
     weights, hessians = drawn(cfg)
-    given = hessians if hessians else None
-    expected = quantize(weights, cfg.quant, given, cfg.tech)
-    with device_with_numbers():
-        there = [{name: t.to("cuda") for name, t in tensors.items()} for tensors in (weights, hessians)]
-        found = quantize(there[0], cfg.quant, there[1] if hessians else None, cfg.tech)
+    expected = quantize(weights, cfg.quant, hessians or None, cfg.tech)
+    for are_there in (False, True):
+        # A run has its weights on the CPU and its Hessians on the device; `golf.quantize` takes both anywhere.
+        with device_with_numbers():
+            statistics = {name: t.to("cuda") for name, t in hessians.items()} or None
+            own = {name: t.to("cuda") for name, t in weights.items()} if are_there else weights
+            found = quantize(own, cfg.quant, statistics, cfg.tech)
+        if said := difference(found, expected):
+            return f"{said}, with weights on {'the device' if are_there else 'the CPU'}"
+    return ""
+
+
+def difference(found: dict[str, CodedTensor], expected: dict[str, CodedTensor]) -> str:
+    """Return what differs from the CPU's result; empty if nothing does."""
     if list(found) != list(expected):
         return f"other tensors: {sorted({*found} ^ {*expected})}"
     for name, coded in found.items():

@@ -27,13 +27,19 @@ class OnDevice(Tensor):
 
     @staticmethod
     def __new__(cls, numbers: Tensor) -> OnDevice:
-        kept = dict(strides=numbers.stride(), storage_offset=numbers.storage_offset(), dtype=numbers.dtype)
-        made = Tensor._make_wrapper_subclass(cls, numbers.size(), device=CUDA, **kept)
+        made: OnDevice = Tensor._make_wrapper_subclass(
+            cls,
+            numbers.size(),
+            strides=numbers.stride(),
+            storage_offset=numbers.storage_offset(),
+            dtype=numbers.dtype,
+            device=CUDA,
+        )
         made.numbers = numbers
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return _run(func, args, kwargs or {})
 
     def tolist(self) -> Any:

@@ -54,7 +54,7 @@ def _factors(
     The gain is by how much exact factors lower the squared error: with a Hessian that of the layer's output. Under
     `quant.lqer.error=weights` it is the whole squared error, as in the record.
     """
-    residual = w.detach().double() - decoded.double()  # [r, c]
+    residual = w.detach().to(decoded.device).double() - decoded.double()  # [r, c]
     plain = hessian is None or quant.lqer.error == "weights"
     residual = residual if hessian is None else residual.to(hessian.device)
     if plain:

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from golf.training.loop import clock, pace
 from golf.training.loop.clock import TrainClock
@@ -72,9 +73,10 @@ def test_timers_wait_for_what_they_have_queued() -> None:
     device = Device()
     Device.now, Device.queued = 0.0, 0.0
 
-    def launch(*_: object) -> None:
+    def launch(*_: object) -> list[Tensor]:
         Device.now += 1
         Device.queued += 4
+        return []
 
     fake_time = types.SimpleNamespace(perf_counter=device.perf_counter)
     cuda = types.SimpleNamespace(is_available=lambda: True, synchronize=device.synchronize)
