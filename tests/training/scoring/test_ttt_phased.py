@@ -23,11 +23,17 @@ from golf.training.model.documents import separate_documents
 from golf.training.model.gpt import GPT
 from golf.training.ranks import Ranks
 from golf.training.scoring import ttt_lora
-from golf.training.scoring.document_queue import document_batches, forwarded_tokens, pause_after, plan_segments
+from golf.training.scoring.document_queue import (
+    document_batches,
+    forwarded_tokens,
+    list_documents,
+    pause_after,
+    plan_segments,
+)
 from golf.training.scoring.lora import BatchLoRA
 from golf.training.scoring.phases import phase_documents
 from golf.training.scoring.scorer import Scorer
-from golf.training.scoring.ttt_lora import LoraScoring, chunk_batch
+from golf.training.scoring.ttt_lora import LoraScoring, chunk_batch, lora_segments
 from tests.support import compose, parity, tiny_overrides
 from tests.training.scoring.small import SEQ_LEN, Observed, on_ranks, small_model, small_tally, small_tokens
 from tests.training.techniques.test_stacks import LQER27, april_overrides, of_lqer27
@@ -251,8 +257,8 @@ def test_the_two_orders_differ() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("lora_a", "clip"), [("drawn", 0.5), ("kept", 0.0)])
 def test_the_number_of_ranks_changes_nothing(lora_a: str, clip: float) -> None:
-    """A clip would hide gradients that are too large by the same factor."""
-    tokens, models = small_tokens(200), [small_model(layers=2) for _ in range(3)]
+    """A clip would hide gradients that are too large by the same factor. Both phases train."""
+    tokens, models = small_tokens(800), [small_model(layers=2) for _ in range(3)]
     ttt = dataclasses.replace(TTT, lora_a=lora_a, lora_phases=dataclasses.replace(PHASES, grad_clip=clip))
     for model in models:
         separate_documents(model, SEQ_LEN)
@@ -260,6 +266,8 @@ def test_the_number_of_ranks_changes_nothing(lora_a: str, clip: float) -> None:
     def work(ranks: Ranks) -> float:
         return LoraScoring(models[ranks.rank], small_tally(tokens, ranks), ttt, RECIPE, 7).score().val_loss
 
+    queue = document_batches(list_documents(tokens), RECIPE.batch_seqs)
+    assert len(lora_segments(queue, ttt, RECIPE, 3)) == 1 + PHASES.count
     alone = work(Ranks())
     assert on_ranks(3, work) == pytest.approx([alone] * 3, rel=1e-6)
 
