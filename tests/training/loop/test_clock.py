@@ -13,7 +13,9 @@ from golf.training.loop import clock, pace
 from golf.training.loop.clock import TrainClock
 from golf.training.model.kernels import trial
 from golf.training.ranks import Ranks
+from golf.training.scoring import tally
 from tests.support import compose
+from tests.training.scoring.small import small_tally, small_tokens
 
 ACTIONS = st.lists(st.tuples(st.sampled_from(["host", "queue", "read", "pause"]), st.integers(1, 9)), max_size=12)
 
@@ -85,3 +87,18 @@ def test_timers_wait_for_what_they_have_queued() -> None:
     state = types.SimpleNamespace(step=launch, ranks=device, switches=types.SimpleNamespace(on=()))
     with patch.object(pace, "time", fake_time):
         assert pace._step_seconds(compose(["model=9l"]), state, ()) == 5.0  # type: ignore[arg-type]
+
+
+def test_the_seconds_of_a_score_have_what_was_queued_for_it() -> None:
+    device = Device()
+    Device.now, Device.queued = 0.0, 0.0
+    with patch.object(tally, "time", types.SimpleNamespace(perf_counter=device.perf_counter)):
+        score = small_tally(small_tokens(20), Ranks())
+        Device.queued, score.scored, score.bytes = 4.0, 10, 10
+
+        def item() -> float:
+            device.synchronize()
+            return 1.0
+
+        score.nats = types.SimpleNamespace(item=item)  # type: ignore[assignment]
+        assert score.score().seconds == 4.0

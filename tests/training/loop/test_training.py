@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from golf.settings.config import Config
 from golf.training.data.dataset import open_dataset
 from golf.training.data.loader import SequentialLoader
 from golf.training.loop import clock as clock_module
+from golf.training.loop import training
+from golf.training.loop.checkpoint import Start
 from golf.training.loop.clock import RunClock
 from golf.training.loop.schedule import decays_from_the_start
 from golf.training.loop.state import TrainState
@@ -46,7 +49,16 @@ def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     return fake
 
 
-def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float, loss: float = 2.0) -> Training:
+def run_loop(
+    cfg: Config,
+    folder: Path,
+    fake_time: FakeTime,
+    step_seconds: float,
+    loss: float = 2.0,
+    *,
+    clock: RunClock | None = None,
+    checkpoints: Any = None,
+) -> Training:
     """The loop with steps that only move the clock, by half as much again where a switch is on."""
 
     class FakeStep:
@@ -68,7 +80,7 @@ def run_loop(cfg: Config, folder: Path, fake_time: FakeTime, step_seconds: float
         switches, hooks = Switches(cfg), StepHooks(cfg, build_model(cfg))
         state = TrainState(FakeStep(), switches, hooks)  # type: ignore[arg-type]
         log.warning_at = functools.partial(decays_from_the_start, cfg)
-        return train(cfg, state, loader, validate, log, RunClock(ALONE))
+        return train(cfg, state, loader, validate, log, clock or RunClock(ALONE), checkpoints)
     finally:
         log.close()
 
@@ -100,6 +112,40 @@ def test_validation_does_not_use_the_clock(tiny_cfg: Config, tmp_path: Path, fak
         (4, 4),
         (6, 6),
     ]
+
+
+def test_what_ranks_do_together_goes_by_the_clock_of_the_first(
+    tiny_cfg: Config, tmp_path: Path, fake_time: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints, rates and switches: every reading that decides is rank 0's, which is far ahead here."""
+    asked: dict[str, float] = {}
+
+    class Behind(RunClock):
+        def agreed_seconds(self, *, exact: bool = False) -> float:
+            return self.seconds + 1000
+
+    class Asked:
+        start = Start()
+
+        def is_due(self, seconds: float) -> bool:
+            asked["checkpoint"] = seconds
+            return False
+
+    def multiplier(cfg: Config, step: int, seconds: float) -> float:
+        asked["rate"] = seconds
+        return 1.0
+
+    plain = training.progress_fraction
+
+    def fraction(cfg: Config, step: int, seconds: float) -> float:
+        asked["progress"] = seconds
+        return plain(cfg, step, seconds)
+
+    monkeypatch.setattr(training, "lr_multiplier", multiplier)
+    monkeypatch.setattr(training, "progress_fraction", fraction)
+    tiny_cfg.eval.val_loss_every, tiny_cfg.budget.train_seconds = 2, 1e6
+    done = run_loop(tiny_cfg, tmp_path, fake_time, 100.0, clock=Behind(ALONE), checkpoints=Asked())
+    assert done.steps == 6 and asked.keys() == {"checkpoint", "rate", "progress"} and min(asked.values()) >= 1000
 
 
 def test_step_cap_ends_the_run_and_the_last_weights_are_scored(

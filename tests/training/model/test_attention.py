@@ -60,6 +60,14 @@ def test_proofs_on_the_cpu_run_under_every_choice_for_the_gpu(
     assert [is_on() for is_on in SWITCHES.values()] == chosen
 
 
+@pytest.mark.parametrize(("compute", "score"), [("bf16", "bf16"), ("bf16", "fp32"), ("fp32", "bf16")])
+def test_float32_keeps_plain_operations_wherever_a_run_has_it(compute: str, score: str, tiny: OwnDataset) -> None:
+    """No fast kernel takes float32, so that a score or a pass without another way would end the run."""
+    torch.backends.cuda.enable_math_sdp(True)
+    choose_kernel(CUDA, on_gpu(tiny, "sdpa", f"model.compute_dtype={compute}", f"eval.dtype={score}"))
+    assert torch.backends.cuda.math_sdp_enabled() is (compute != score)
+
+
 @pytest.mark.parametrize(
     ("backend", "module", "line"),
     [
