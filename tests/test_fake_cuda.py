@@ -73,6 +73,7 @@ def test_steps_scores_and_calibration(guard: Path) -> None:
         # The sum of a score is read once, at its end.
         assert len(found[case]["waits"]) == 1 and found[case]["waits"][0].startswith("tally.py"), case
         assert found[case]["pageable"] == found[case]["host"] == [], case
+    assert found["calibration"]["host"] == []
     # Each copy of a checkpoint waits for the device.
     copies = found["checkpoint"]
     assert copies["host"] == [] and {w.partition(":")[0] for w in copies["waits"]} == {"checkpoint.py"}
@@ -80,10 +81,10 @@ def test_steps_scores_and_calibration(guard: Path) -> None:
 
 @pytest.mark.slow
 def test_planted_faults_are_noticed(guard: Path) -> None:
-    """The fourteen of a review, nine of which this suite had missed, and 28 others; and none without a fault."""
+    """The fourteen of a review, nine of which this suite had missed, and 29 others; and none without a fault."""
     found = dry_runs(guard, [*RANKS, "loop", "stages", "flat", "lora", "sgd", "checkpoint", "faults"])
     noticed = {case: done for case, done in found.items() if case.startswith("fault:")}
-    assert len(noticed) == 42
+    assert len(noticed) == 43
     assert {case: done for case, done in noticed.items() if not done["is_noticed"]} == {}
     # Twenty steps of `train()` with the loader of a GPU run: the host waits for the losses that are logged alone.
     # With a late switch and stages it reaches four kinds of pass, and the warm-up had each.

@@ -97,6 +97,20 @@ def test_a_dry_run_and_a_run_tell_the_same_variant(tiny: OwnDataset, runs: Path)
     assert after["runs"][0]["folder"] == single["folder"] and after["forecast"]["runs"] == 3
 
 
+def test_a_forecast_of_rounds_is_of_the_runs_that_are_left(tiny: OwnDataset, runs: Path) -> None:
+    rounds = ["sweep.until=decided", "sweep.max_seeds=3", "seed=1,2,3"]
+    swept = ["-m", *tiny_overrides(tiny), *rounds, "optim.matrix_lr=0.02,0.03", "--json", "--dry-run"]
+    assert told(golf_main(*swept))["forecast"]["runs"] == 6
+    assert golf_main(*tiny_overrides(tiny), "optim.matrix_lr=0.02", "seed=1").returncode == 0
+    left = told(golf_main(*swept))
+    assert left["forecast"]["runs"] == 5 == sum(not run["finished"] for run in left["runs"])
+
+
+def test_settings_are_told_to_programs() -> None:
+    (setting,) = told(golf_command("help", "settings", "qk_gain", "--json"))["settings"]
+    assert setting["key"] == "model.qk_gain_init" and float(setting["default"]) == 1.5 and setting["meaning"]
+
+
 def test_a_sweep_ends_with_its_report(tiny: OwnDataset, runs: Path) -> None:
     swept = ["-m", *tiny_overrides(tiny), "optim.matrix_lr=0.02,0.03", "seed=1,2", "--json"]
     done = golf_main(*swept)

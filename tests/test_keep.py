@@ -73,7 +73,7 @@ def test_one_seed_keeps_what_is_lower_and_the_chain_is_confirmed(finished: Finis
     assert answer["season"] is None, "one seed has no p"
     assert kept.returncode == 0 and answer["decision"] == "keep" and answer["interval_low_bpb"] is None
     assert answer["incumbent"] == start and answer["candidate"] == good and answer["runs"] == 0
-    assert answer["differs"] == {"optim.matrix_lr": [0.028, 0.03], "optim.beta2": [0.95, 0.99]}
+    assert answer["differs"] == {"optim.matrix_lr": [0.014, 0.03], "optim.beta2": [0.95, 0.99]}
     assert answer["campaign"] == {"name": "campaign", "tries": 2, "keeps": 1, "better_over_all_tries": None}
     # The same command gives the same answer, and no further try.
     assert told(finished.keep(GOOD, "--json")) == {**answer, "seconds": 0.0}
@@ -137,7 +137,7 @@ def test_mistakes_are_one_sentence_and_leave_no_try(finished: Finished) -> None:
     mistakes = {
         ("optim.beta_2=0.99",): "There is no setting optim.beta_2",
         ("optim.beta2",): "is no override",
-        ("optim.matrix_lr=0.028",): "changes nothing: the incumbent is that",
+        ("optim.matrix_lr=0.014",): "changes nothing: the incumbent is that",
         ("seed=3",): "seed decides how runs are made",
         ("eval=sliding64",): "decides how runs are made or measured",
         ("model.num_heads=3",): "does not divide",

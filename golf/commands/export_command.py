@@ -2,7 +2,7 @@
 
 The result is a record folder with one self-contained train_gpt.py, which is checked by running it.
 
-    golf export multirun/4l-int8-1926c25a --author "A. Golfer" --github-id agolfer
+    golf export multirun/4l-int8-2d8362ef --author "A. Golfer" --github-id agolfer
     golf export RUN RUN RUN --wrap --reference 1.2271 --rules strict
     golf export --read RUN > run.py       # the script alone, to read a whole run from top to bottom
 """

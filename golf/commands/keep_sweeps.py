@@ -81,6 +81,7 @@ def confirmed(campaign: Campaign, *, rounds: int, effect: float | None) -> dict[
         raise GolfError(f"Nothing was kept in the campaign {campaign.name} yet: there is nothing to confirm.")
     begun = time.time()
     if known := campaign.confirmation:
+        print("These keeps were confirmed before, and are not looked at again: what follows is what was found then.")
         return {**known, "runs": 0, "seconds": 0.0}
     arms = _without_each(campaign)
     bundles = {id: said for id, said in arms if isinstance(said, list)}

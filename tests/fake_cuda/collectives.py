@@ -168,9 +168,11 @@ class RankOf8(Ranks):
     watch: Watch
 
     def sum(self, *values: float) -> list[float]:
+        super().sum(*values)
         return list(values)
 
     def first(self, value: float) -> float:
+        super().first(value)
         return value
 
     def send(self, array: Any) -> Tensor:
@@ -183,6 +185,9 @@ def install(watch: Watch) -> None:
     """Put `watch` in the place of the collectives that golf calls, and of DDP."""
 
     def all_reduce(tensor: Tensor, op: Any = None, async_op: bool = False) -> Any:
+        if tensor.device.type == "cpu" and tensor.dtype == torch.float64:
+            # By gloo, which is what numbers of the host are for.
+            return watch.order.append(f"sum of {tensor.numel()}")
         return watch.collective("all_reduce", tensor, tensor, is_shared=True, later=async_op)
 
     def reduce_scatter(out: Tensor, source: Tensor, op: Any = None, async_op: bool = False) -> Any:

@@ -368,7 +368,13 @@ def looking_ahead(plain: Any) -> Any:
     return attend
 
 
-# Of a list that was written without knowledge of this suite, what it had missed and shows on the device.
+def summed_on_the_device(ranks: ranks.Ranks, *values: float) -> list[float]:
+    tensor = torch.tensor(values, dtype=torch.float64, device=ranks.device)
+    torch.distributed.all_reduce(tensor)
+    return tensor.tolist()
+
+
+# Of lists that were written without knowledge of this suite, what it had missed and shows on the device.
 UNSEEN = {
     "a checkpoint reads what was not copied yet": Fault(
         "checkpoint", "may not have written yet", checkpoint, "flatten", copied_without_waiting
@@ -379,6 +385,9 @@ UNSEEN = {
         Rotary,
         "keep",
         lambda plain: lambda rotary, length, like: plain(rotary, length, torch.empty_like(like, device="cpu")),
+    ),
+    "numbers of the host are summed by the GPUs": Fault(
+        "loop", "waits in ranks.py", ranks.Ranks, "sum", instead(summed_on_the_device)
     ),
     "attention by pieces looks ahead": Fault("documents", "sees later ones", varlen, "varlen_attn", looking_ahead),
 }

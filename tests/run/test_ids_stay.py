@@ -22,11 +22,13 @@ from golf.settings.fields import LATER, later, one_of, written_values
 FIXTURES = Path(__file__).parent / "fixtures"
 FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32", "model.attention=sdpa"]
 BFLOAT16 = ["model.compute_dtype=bf16", "optim.muon_dtype=bf16", "eval.dtype=fp32", "model.attention=sdpa"]
-# The learning rates and the warm-down of 0.2.0, which were the record's at every scale.
-UNTUNED = ["scale=laptop", "scale.rate_ratio=1", "scale.warmdown_ratio=1"]
+# The batch of 0.2.0 and, as they were the record's at every scale, its learning rates and warm-down.
+BATCH = ["data.train_batch_tokens=8192", "data.micro_batches=4", "scale.step_ratio=0.03"]
+BATCH += ["eval.val_loss_every=100", "eval.val_batch_tokens=16384"]
+UNTUNED = ["scale=laptop", *BATCH, "scale.rate_ratio=1", "scale.warmdown_ratio=1"]
 PINNED = {
     "af6012c2": [*UNTUNED, "model=4l", "data=pydocs", *FLOAT32],  # the default run
-    "fced03d1": ["experiment=gold6_11l", "scale=laptop", "data=pydocs", *FLOAT32],
+    "fced03d1": ["experiment=gold6_11l", "scale=laptop", *BATCH, "data=pydocs", *FLOAT32],
     "858e4fdd": ["experiment=gold6_11l", "scale=record", *FLOAT32],
 }
 
@@ -39,7 +41,7 @@ ONCE_BUILT_IN = {  # variants of ideas that were techniques of golf
     "306c34cd": ["experiment=records/2026-03-31_parallel_mini_recurrence", "scale=record", *FLOAT32],
     "ea5292a9": ["experiment=records/2026-03-19_10l_muon_wd_overtone", "scale=record", *FLOAT32],
     "92fe4662": ["experiment=single_h100_8l", "scale=record", *FLOAT32],
-    "dac95571": ["experiment=records/2026-03-20_int6_mlp3x_swa", "scale=laptop", *FLOAT32],
+    "dac95571": ["experiment=records/2026-03-20_int6_mlp3x_swa", "scale=laptop", *BATCH, *FLOAT32],
     "0ea3f8a3": ["experiment=records/2026-03-21_11l_partial_rope", "scale=record", *FLOAT32],
     "5b7962b7": ["experiment=records/2026-04-01_vocab4096_mlp4x", "scale=record", *FLOAT32],
     "16e45af9": ["experiment=records/2026-04-10_varlen_attn", "scale=record", *FLOAT32],

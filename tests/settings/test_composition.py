@@ -132,7 +132,7 @@ def test_laptop_scale_shrinks_an_experiment_in_proportion(machine: None) -> None
     assert base.model.num_layers == wd.model.num_layers == 9
     assert base.budget.artifact_bytes == 1_000_000 and base.budget.train_seconds == 120
     assert wd.model.mlp_hidden == round(992 / 512 * wd.model.model_dim)
-    assert (wd.schedule.warmdown_iters, base.schedule.warmdown_iters) == (108, round(36 * base.scale.warmdown_ratio))
+    assert (wd.schedule.warmdown_iters, base.schedule.warmdown_iters) == (432, round(144 * base.scale.warmdown_ratio))
     assert (wd.optim.matrix_lr, wd.quant.embed.format) == (0.06, "fp16")
     assert base.optim.matrix_lr == pytest.approx(0.04 * base.scale.rate_ratio)
 
@@ -207,9 +207,9 @@ def test_every_option_composes_and_says_what_it_is(path: Path, machine: None) ->
         (["model.model_dim=12"], r"heads are 3 wide .* choose an even width"),
         (["model.num_layers=0"], r"model\.num_layers=0 has to be at least 1"),
         (["data.vocab_size=70000"], r"is over 65536"),
-        (["data.train_batch_tokens=8000"], r"not a multiple of .* = 1024: the nearest that is: 8192"),
-        (["launch.nproc=3"], r"launch\.nproc=3 does not divide data\.micro_batches=4"),
-        (["eval.val_batch_tokens=512"], r"set it to 1024 or more"),
+        (["data.train_batch_tokens=8000"], r"not a multiple of .* = 256: the nearest that is: 7936"),
+        (["launch.nproc=3"], r"launch\.nproc=3 does not divide data\.micro_batches=1"),
+        (["eval.val_batch_tokens=128"], r"set it to 256 or more"),
         (["eval.stride=256"], r"eval\.stride=256 has to be below the sequence length of 256: choose 1 to 255"),
         (["eval.stride=-1"], r"eval\.stride=-1 has to be at least 0"),
         (["eval.stride_batch_seqs=0"], r"eval\.stride_batch_seqs=0 has to be at least 1"),

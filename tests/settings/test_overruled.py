@@ -17,7 +17,7 @@ def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder of presets with the scales of conf/ and an experiment that builds on another."""
     (tmp_path / "experiment").mkdir()
     (tmp_path / "scale").symlink_to(overruled.CONF / "scale")
-    below = {"schedule": {"warmdown_iters": "${steps:1200}"}, "data": {"train_batch_tokens": 2048}}
+    below = {"schedule": {"warmdown_iters": "${steps:1200}"}, "data": {"train_batch_tokens": 8192}}
     (tmp_path / "experiment/below.yaml").write_text(yaml.safe_dump(below))
     top = {"defaults": ["below", {"override /model": "9l"}], "model": {"model_dim": 64}, "budget": {"grace_seconds": 2}}
     (tmp_path / "experiment/top.yaml").write_text(yaml.safe_dump(top))
@@ -29,13 +29,13 @@ def test_numbers_of_an_experiment_that_the_scale_replaces_are_named(own: Path) -
     cfg = compose(["scale=laptop", "model=4l"])
     (said,) = replaced_by_scale(["experiment=top", "scale=laptop"], cfg)
     assert said == (
-        "note: scale=laptop replaces data.train_batch_tokens=2048 by 8192, model.model_dim=64 by 112 of "
+        "note: scale=laptop replaces data.train_batch_tokens=8192 by 2048, model.model_dim=64 by 112 of "
         "experiment=top: give one as an override to keep it"
     )
 
 
 def test_what_the_command_line_gives_or_the_scale_leaves_is_not_named(own: Path) -> None:
-    given = ["data.train_batch_tokens=2048", "model.model_dim=64"]
+    given = ["data.train_batch_tokens=8192", "model.model_dim=64"]
     assert replaced_by_scale(["experiment=top", *given], compose(["scale=laptop", "model=4l", *given])) == []
     assert replaced_by_scale(["experiment=top"], compose(["scale=record"])) == []
     assert replaced_by_scale(["model=4l"], compose(["scale=laptop", "model=4l"])) == []

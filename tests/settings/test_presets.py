@@ -123,8 +123,8 @@ def test_a_scale_tunes_rates_and_warmdown_that_a_preset_takes_from_the_baseline(
         before, now = getattr(record.optim, key), getattr(laptop.optim, key)
         is_baselines = before == getattr(OptimConfig, key)
         assert now == (pytest.approx(before * laptop.scale.rate_ratio) if is_baselines else before), key
-    warmdown, shrunk = record.schedule.warmdown_iters, max(1, round(record.schedule.warmdown_iters * 0.03))
-    expected = {0: 0, 1200: round(36 * laptop.scale.warmdown_ratio)}.get(warmdown, shrunk)
+    warmdown, shrunk = record.schedule.warmdown_iters, max(1, round(record.schedule.warmdown_iters * 0.12))
+    expected = {0: 0, 1200: round(144 * laptop.scale.warmdown_ratio)}.get(warmdown, shrunk)
     assert laptop.schedule.warmdown_iters == expected
     assert record.scale.rate_ratio == 1 and laptop.scale.rate_ratio < 1
     said = [sentence for cfg in (record, laptop) for sentence in warnings(cfg) if "matrix_lr" in sentence]

@@ -21,6 +21,8 @@ from tests.support import compatible_stacks, compose, further
 
 # At a laptop's width a rehearsal takes a quarter of the time, and the script's code is the same as at full width.
 ON_CPU = ["scale=laptop", "launch.device=cpu", "launch.compile=off", "model.attention=sdpa", "data=fineweb_sp1024"]
+# Steps of several micro-batches, as those of records are.
+ON_CPU += ["data.train_batch_tokens=8192", "data.micro_batches=4"]
 FLOAT32 = ["model.compute_dtype=fp32", "optim.muon_dtype=fp32", "eval.dtype=fp32"]
 FEW_STEPS = 4
 LONGER = {"pr593_11l": 20}  # steps of a rehearsal

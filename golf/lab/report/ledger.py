@@ -70,7 +70,8 @@ def ledger(rules: RulesConfig, **options: Any) -> Table:
 
 
 def _rows(findings: Findings, places: Mapping[Try, Place]) -> list[dict[str, Any]]:
-    return [_row(findings, variant, places.get(try_of(variant))) for variant in _finished(findings)]
+    tries = ((variant, try_of(variant, places)) for variant in _finished(findings))
+    return [_row(findings, variant, one and places[one]) for variant, one in tries]
 
 
 def _finished(findings: Findings) -> list[Variant]:

@@ -20,6 +20,7 @@ from golf.lab.report.blocks import POOLED, Floats
 from golf.lab.report.comparison import are_pairs
 from golf.lab.report.findings import Findings, variant_name
 from golf.lab.report.rows import RunRow, is_score
+from golf.lab.report.sequential import SequentialComparison
 from golf.lab.report.statistics import KNOWN_SIGMA, ROUNDING, Comparison, paired, welch
 from golf.lab.report.texts import FINEWEB, OLDER_FINEWEB
 from golf.lab.report.variants import Variant
@@ -71,8 +72,9 @@ def about_origins(findings: Findings) -> Iterator[str]:
         return
     better = [v for v in findings.variants if v.id in findings.verdicts and findings.verdicts[v.id].kind == BETTER]
     for variant in better[:MOST_EXPLAINED]:
-        pair, among = (variant, reference), findings.study.variants
-        if told := explained(pair, among, findings.verdicts[variant.id].comparison, findings.rules.confidence):
+        comparison, among = findings.verdicts[variant.id].comparison, findings.study.variants
+        pair = _compared(findings, variant, reference)
+        if told := explained(pair, among, comparison, findings.rules.confidence):
             yield f"{variant_name(findings, variant)}: {told}"
 
 
@@ -81,9 +83,19 @@ def parts_for_programs(findings: Findings, variant: Variant) -> list[dict[str, A
     reference, verdict = findings.reference, findings.verdicts.get(variant.id)
     if not isinstance(reference, Variant) or findings.score != "final" or not (verdict and verdict.comparison):
         return None
-    pair, confidence = (variant, reference), findings.rules.confidence
+    pair, confidence = _compared(findings, variant, reference), findings.rules.confidence
     found = [*parts(pair, findings.study.variants, confidence), at_equal_bytes(pair, verdict.comparison, confidence)]
     return [part.values for part in found if part]
+
+
+def _compared(findings: Findings, variant: Variant, reference: Variant) -> Pair:
+    """Return both sides with the runs that the verdict compares: in rounds those up to the variant's last look."""
+    comparison, plan = findings.verdicts[variant.id].comparison, findings.study.plan
+    if plan is None or not isinstance(comparison, SequentialComparison):
+        return variant, reference
+    seeds = plan.seeds[: comparison.look]
+    one, other = (replace(v, rows=tuple(row for row in v.rows if row.seed in seeds)) for v in (variant, reference))
+    return one, other
 
 
 def explained(pair: Pair, among: Sequence[Variant], comparison: Comparison | None, confidence: float) -> str:

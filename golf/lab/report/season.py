@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ EXPONENT = 1.6  # share of the level of the j-th test after a discovery, as 1 / 
 SUM_OF_SHARES = 2.2858  # of 1 / j ** 1.6 over all j
 
 
-Try = tuple[str, frozenset[int | None]]  # id of a variant and its seeds: judged again on the same runs it is no other
+Try = tuple[str, frozenset[int | None]]  # id of a variant and its seeds: judged again on these or fewer it is no other
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,20 @@ def season(reference: str, root: Path, rules: RulesConfig, row_of: RowOf = row_o
         with contextlib.suppress(GolfError):
             findings = judged(study_of_record(record, index, read), rules, **options)
             for variant in findings.study.variants:
-                if (p := p_alone(findings, variant)) is not None:
-                    p_values.setdefault(try_of(variant), p)
+                if (p := p_alone(findings, variant)) is not None and try_of(variant, p_values) is None:
+                    p_values[variant.id, _seeds(variant)] = p
     found = discoveries(list(p_values.values()), rules.alpha)
     places = enumerate(zip(p_values, found, strict=True), start=1)
     return {one: Place(number, len(p_values), is_found) for number, (one, is_found) in places}
 
 
-def try_of(variant: Variant) -> Try:
-    """Return what makes a variant one try of a season."""
-    return variant.id, frozenset(row.seed for row in variant.rows)
+def try_of(variant: Variant, tries: Iterable[Try]) -> Try | None:
+    """Return the first of `tries` that has all runs of the variant; None if it is none of them."""
+    return next((one for one in tries if one[0] == variant.id and one[1] >= _seeds(variant)), None)
+
+
+def _seeds(variant: Variant) -> frozenset[int | None]:
+    return frozenset(row.seed for row in variant.rows)
 
 
 def places_of(findings: Findings) -> dict[str, Place]:
@@ -81,13 +85,14 @@ def places_of(findings: Findings) -> dict[str, Place]:
     if not isinstance(reference, Variant) or (root := study.root) is None:
         return {}
     found = season(reference.id, root, findings.rules, study.row_of, score=findings.score, sigma=findings.sigma)
-    return {v.id: place for v in study.variants if (place := found.get(try_of(v)))}
+    return {v.id: found[one] for v in study.variants if (one := try_of(v, found))}
 
 
 def about_season(findings: Findings, places: Mapping[str, Place]) -> Iterator[str]:
-    """Say what is better over the season, if more was compared with the reference than this table has."""
+    """Say what is better over the season, if it has more than this table or calls less better."""
     of = max((place.of for place in places.values()), default=0)
-    if of <= len(places):
+    loses = any(findings.verdicts[id].kind == BETTER and not place.is_better for id, place in places.items())
+    if of <= len(places) and not loses:
         return
     told = [
         f"{variant_name(findings, v)} {places[v.id]}"

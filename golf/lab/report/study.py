@@ -28,6 +28,7 @@ from golf.lab.report.store import (
 )
 from golf.lab.report.variants import Variant
 from golf.run.folder import runs_root
+from golf.settings.bundles import key_of
 from golf.settings.quoting import typed
 from golf.tables import grouped
 from golf.words import as_override
@@ -70,6 +71,7 @@ class _Asked:
     name: str
     overrides: list[str]
     seeds: dict[int | None, list[Path]] = field(default_factory=dict)  # seed → folders of all attempts at it
+    label: str = ""  # what tells it from the others, if a name does not
 
 
 def read_study(targets: Sequence[str], reference: str | None = None, row_of: RowOf = row_of) -> Study:
@@ -103,7 +105,7 @@ def read_study(targets: Sequence[str], reference: str | None = None, row_of: Row
     study = Study(
         title=" + ".join(names),
         variants=(
-            *(_variant(id, item, swept, row_of) for id, item in asked.items()),
+            *(_variant(id, item, swept, row_of) for id, item in _as_bundles(asked, records, swept).items()),
             *refused,
             *imported_variants(imported),
         ),
@@ -204,13 +206,27 @@ def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path], row_of: 
             known.append(folder)
 
 
+def _as_bundles(asked: dict[str, _Asked], records: Sequence[Record], swept: Sequence[str]) -> dict[str, _Asked]:
+    """Return what a sweep over bundles of settings asks for, labelled by what the first one has not or has more."""
+    if swept or len(records) != 1:
+        return asked
+    first = next(iter(asked.values())).overrides
+    labels = dict[str, str]()
+    for id, item in asked.items():
+        own = [override for override in item.overrides if override not in first and key_of(override) != "seed"]
+        less = [f"without {o}" for o in first if o not in item.overrides and key_of(o) != "seed"]
+        labels[id] = " ".join(own or less)
+    return {id: replace(item, label=labels[id]) for id, item in asked.items()}
+
+
 def _variant(variant_id: str, item: _Asked, swept: tuple[str, ...], row_of: RowOf) -> Variant:
     rows = tuple(
         standing_row(folders, row_of) if folders else RunRow(variant_id, item.name, seed, WAITING, "not started")
         for seed, folders in item.seeds.items()
     )
     given = dict(override.lstrip("+~").partition("=")[::2] for override in item.overrides)
-    return Variant(variant_id, item.name or variant_id, rows, {key: given[key] for key in swept if key in given})
+    label = item.label or item.name or variant_id
+    return Variant(variant_id, label, rows, {key: given[key] for key in swept if key in given})
 
 
 def _labelled(study: Study, wanted: str | None) -> Study:

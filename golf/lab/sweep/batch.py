@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from golf.lab.sweep.scheduler import LocalSweep
 from golf.launch.shares import shares
 from golf.run.folder import finished_run
 from golf.run.locks import try_lock
-from golf.run.result import Result
+from golf.run.result import INTERRUPTED, Result
 from golf.run.sweeps import Row, sweep_folder, sweep_lock_name
 from golf.settings.config import RulesConfig
 from golf.settings.jobs_config import is_tracked
@@ -72,7 +72,7 @@ def run_batch(
             sweep.run()
     finally:
         rows.extend(Row(job.overrides, None, job.sentence) for job in refused)
-        rows.extend(Row(job.overrides, *_outcome(sweep, job), job.cfg.track) for job in wanted)
+        rows.extend(Row(job.overrides, *_outcome(sweep, job, common), job.cfg.track) for job in wanted)
     return [sweep.results.get(job.key) if isinstance(job, Job) else None for job in asked]
 
 
@@ -87,10 +87,12 @@ def mirror_report(name: str, rows: Iterable[Row], rules: RulesConfig) -> None:
         print(f"W&B report: {done.url or sweep_folder(name) / done.files}", flush=True)
 
 
-def _outcome(sweep: LocalSweep, job: Job) -> tuple[Result | None, str]:
-    """Return result and error of `job`. After an interrupt a job may have neither: its error is then `not run`."""
-    result = sweep.results.get(job.key)
-    return result, "" if result else sweep.errors.get(job.key, "not run")
+def _outcome(sweep: LocalSweep, job: Job, common: Collection[str]) -> tuple[Result | None, str]:
+    """Return result and error of `job`. After an interrupt it may have no result, or one that says no more."""
+    result, name = sweep.results.get(job.key), label(job, common)
+    if result:
+        return result, f"{name}: {INTERRUPTED}" if result.state == INTERRUPTED else ""
+    return None, sweep.errors.get(job.key, f"{name}: not run")
 
 
 def _checked(jobs: Sequence[Job]) -> list[Job | Refused]:

@@ -57,8 +57,11 @@ def show_dry_run(asked: Sequence[Job | Refused], name: str) -> dict[str, Any]:
         variants, plan = planned(asked, name)
         count, rounds = counted(len(variants), "variant"), counted(len(plan.seeds), "round")
         print(f"{count} in at most {rounds} of a seed each, until each variant is decided")
-        told |= {"rounds": len(plan.seeds), "forecast": forecast(jobs[0].cfg, len(variants) * len(plan.seeds))}
-        print(f"  {told['forecast'].said('at most ')}")
+        told["rounds"], is_fresh = len(plan.seeds), jobs[0].cfg.launch.fresh
+        left = [id for id in variants for seed in plan.seeds if is_fresh or not finished_run(id, seed)]
+        if left:
+            told["forecast"] = forecast(jobs[0].cfg, len(left))
+            print(f"  {told['forecast'].said('at most ')}")
     else:
         announce(len(asked), wanted, len(jobs) - len(wanted), len(refused))
         if to_run := [job for job in wanted if not has_finished(job)]:

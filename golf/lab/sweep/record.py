@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,16 +76,12 @@ def make_record(
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     # A sweep that is continued keeps the time of its first start.
     record = SweepRecord(name, list(command), before.created if before else now)
-    # Refused jobs are rows of the table, too: a sweep of two values of which one is refused is still over them.
-    # Bundles differ in which settings they name: there the configurations tell what differs.
-    keys = [{key_of(override) for override in job.overrides} for job in jobs]
-    swept = varied_settings([*jobs, *refused]) if all(key == keys[0] for key in keys) else []
-    record.swept = [key for key in swept if key != "seed"]
     record.kind = sweep_kind(jobs)
     record.reference = _reference(jobs, record.kind)
     named = ((job, dict(zip(("variant_id", "seed"), job.key, strict=True))) for job in jobs)
     record.runs = [{"overrides": list(job.overrides), **key, "name": job.cfg.name} for job, key in named]
     record.refused = [{"overrides": list(r.overrides), "error": r.sentence} for r in refused]
+    record.swept = _swept(record)
     return record
 
 
@@ -94,15 +90,29 @@ def extended(record: SweepRecord, later: SweepRecord) -> SweepRecord:
     known = {(run["variant_id"], run["seed"]) for run in record.runs}
     # A sweeper that searches may ask for the same run again.
     new = [run for run in later.runs if (run["variant_id"], run["seed"]) not in known]
-    swept, refused = list(dict.fromkeys([*record.swept, *later.swept])), [*record.refused, *later.refused]
-    return dataclasses.replace(record, runs=[*record.runs, *new], refused=refused, swept=swept)
+    whole = dataclasses.replace(record, runs=[*record.runs, *new], refused=[*record.refused, *later.refused])
+    # Of the whole: a later batch may be two bundles that name the same settings.
+    return dataclasses.replace(whole, swept=_swept(whole))
 
 
-def varied_settings(jobs: Sequence[Job | Refused]) -> list[str]:
+def _swept(record: SweepRecord) -> list[str]:
+    """Return the settings that vary, besides the seed; none for bundles, whose configurations tell what differs."""
+    runs = [run["overrides"] for run in record.runs]
+    if any({key_of(o) for o in overrides} != {key_of(o) for o in runs[0]} for overrides in runs):
+        return []
+    # Refused runs are rows of the table, too: a sweep of two values of which one is refused is still over them.
+    return [key for key in _varied([*runs, *(run["overrides"] for run in record.refused)]) if key != "seed"]
+
+
+def varied_settings(jobs: Sequence[Job]) -> list[str]:
     """Return the keys of the overrides whose values differ between `jobs`."""
+    return _varied([job.overrides for job in jobs])
+
+
+def _varied(runs: Iterable[Sequence[str]]) -> list[str]:
     values: dict[str, set[str]] = {}
-    for job in jobs:
-        for key, _, value in (o.partition("=") for o in job.overrides):
+    for overrides in runs:
+        for key, _, value in (o.partition("=") for o in overrides):
             values.setdefault(key.lstrip("+"), set()).add(value)
     return [key for key, choices in values.items() if len(choices) > 1]
 

@@ -106,11 +106,9 @@ class Scorer:
         trainer = SGDTrainer(self.model, self.dataset.validation, cfg.eval.ttt, recipe, self.ranks, mode)
         if mode == "full":
             trainer.warm_up()
-        # The tally comes last: its clock runs from its creation.
-        tally, batch_seqs = self._tally(observe), cfg.eval.stride_batch_seqs
-        return score_ttt_sgd(
-            trainer, self.losses_at, tally, stride=cfg.eval.stride, batch_seqs=batch_seqs, watcher=watcher
-        )
+        # The losses come first, as in `sliding`.
+        losses_at, tally, batch_seqs = self.losses_at, self._tally(observe), cfg.eval.stride_batch_seqs
+        return score_ttt_sgd(trainer, losses_at, tally, stride=cfg.eval.stride, batch_seqs=batch_seqs, watcher=watcher)
 
     def trained_by_document(
         self,

@@ -86,6 +86,7 @@ def test_pruning_to_fit_ends_at_the_cap_if_it_can(cap: int, ends: tuple[float, f
     overrides = ["scale=laptop", "model=4l", "quant=int6_mixed", "quant.codec=zlib", "quant.codec_level=9"]
     overrides += ["quant.scale_floor=eps", "schedule.iterations=60", "budget.train_seconds=0"]
     overrides += ["rules.code_bytes=estimate", "scale.rate_ratio=1", "scale.warmdown_ratio=1"]
+    overrides += ["scale.step_ratio=0.03", "data.train_batch_tokens=8192", "data.micro_batches=4"]
     free = make_plan(compose(overrides), [])
     plan = make_plan(
         compose([*overrides, "quant.prune.to_fit=true", f"budget.artifact_bytes={cap + free.code_bytes}"]), []

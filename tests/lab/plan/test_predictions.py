@@ -18,8 +18,9 @@ from golf.training.model.build import shapeless_model
 from tests.support import compose
 
 LIMIT = {"std": 0.01, "max": 0.03, "floor": 0.03}
-# They trained with the rates and the warm-down that laptop scale had then.
-TRAINED_WITH = ["scale.rate_ratio=1", "scale.warmdown_ratio=1"]
+# They trained with the rates, the warm-down and, if they name none, the batch that laptop scale had then.
+RATES = ["scale.step_ratio=0.03", "scale.rate_ratio=1", "scale.warmdown_ratio=1"]
+BATCH = ["data.train_batch_tokens=8192", "data.micro_batches=4"]
 FAR = ("c7", "floor")  # 6.6 % below the actual bytes, outside the interval: an untied head whose weights grew most
 RECORDED = {rule: json.loads(Path(__file__).with_name(f"finished_runs.{rule}.json").read_text()) for rule in LIMIT}
 FAST = ("t1", "t7")
@@ -32,7 +33,7 @@ PREDICTED = [
 def config(name: str, rule: str) -> Config:
     run = next(run for run in RECORDED[rule]["runs"] if run["name"] == name)
     trained = [o for o in run["overrides"] if not o.startswith("quant")]  # the fixture's format replaces the run's
-    cfg = compose([*trained, *TRAINED_WITH, "model.compute_dtype=fp32"])
+    cfg = compose([*BATCH, *trained, *RATES, "model.compute_dtype=fp32"])
     return stored_config(RECORDED[rule]["quant"], cfg)
 
 
@@ -56,7 +57,7 @@ TRELLIS = json.loads(Path(__file__).with_name("finished_runs.trellis.json").read
 def test_a_trellis_is_predicted_within_one_percent(name: str) -> None:
     """Short trainings that the shipped numbers have not seen, stored by `quant=trellis`; a to d were fitted to."""
     (run,) = (run for run in TRELLIS if run["name"] == name)
-    cfg = compose([*run["overrides"], *TRAINED_WITH])
+    cfg = compose([*BATCH, *run["overrides"], *RATES])
     size = artifact_size(cfg, stored_tensors(cfg, shapeless_model(cfg).state_dict()), run["steps"])
     assert size.bytes.low < run["artifact_bytes"] < size.bytes.high
     assert size.bytes.expected == pytest.approx(run["artifact_bytes"], rel=0.01)

@@ -62,7 +62,7 @@ def test_a_score_with_another_predictor_tells_nothing_of_others() -> None:
 
 
 def test_ranks_that_shared_a_score_count() -> None:
-    both = compose([*FINEWEB, "launch.nproc=2"])
+    both = compose([*FINEWEB, "launch.nproc=2", "data.micro_batches=2"])
     found = score_time(CFG, shapeless_model(CFG), "EPYC, 2 cores", [run(both, 1.0, 5.0)])
     assert found.seconds == pytest.approx(2 * 5.0 / 10_000 * VALIDATION_TOKENS)
     alone = score_time(both, shapeless_model(both), "EPYC, 2 cores", [run(CFG, 1.0, 5.0)])
@@ -87,12 +87,12 @@ def test_without_a_finished_run_a_cpu_is_planned_by_operations(tiny: OwnDataset)
 
 def test_memory_grows_with_tokens_layers_and_ranks() -> None:
     def planned(*overrides: str) -> float:
-        cfg = compose(["scale=laptop", "launch.device=cpu", *overrides])
+        cfg = compose(["scale=laptop", "launch.device=cpu", "data.train_batch_tokens=8192", *overrides])
         return cpu_bytes(cfg, shapeless_model(cfg))
 
     small, large = (planned(f"data.micro_batches={n}") for n in (4, 1))
     assert 1.3e9 < small < large
-    assert planned("launch.nproc=2") == pytest.approx(2 * small)
+    assert planned("data.micro_batches=4", "launch.nproc=2") == pytest.approx(2 * small)
     assert planned("experiment=records/2026-04-27_caseops_lqer_9hp") > 2e9
 
 

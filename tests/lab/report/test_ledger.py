@@ -114,6 +114,21 @@ def test_a_season_of_a_hundred_candidates_is_mostly_true(runs: Path) -> None:
     assert sum(place["verdict"] == "better" for place in known.values()) == len(over)
 
 
+def test_a_table_says_so_where_its_own_season_calls_less_better(runs: Path) -> None:
+    """One of eight is better at the level of the table and not at that of its place in the season."""
+    rng, lrs = np.random.default_rng(5), [0.04, *(round(0.05 + n / 100, 2) for n in range(8))]
+    for lr in lrs:
+        for seed in range(1, 5):
+            write_run(runs, with_lr(lr), 1.2 + 0.0007 * (rng.standard_normal() - 2.1 * (lr == lrs[-1])), seed)
+    asked = [([f"optim.matrix_lr={lr}"], with_lr(lr), seed) for lr in lrs for seed in range(1, 5)]
+    write_sweep(runs, "one", asked)
+    table = results_table(judged(read_study(["one"]), RulesConfig()))
+    row = next(row for row in values_of(table)["rows"] if row["variant"] == str(lrs[-1]))
+    assert row["verdict"] == "better" and row["season"] == {"verdict": "not_shown", "number": 8, "of": 8}
+    said = "Over the season of 8 comparisons with optim.matrix_lr=0.04 (golf ledger): "
+    assert f"{said}{lrs[-1]} not shown (8 of 8)." in table.notes
+
+
 def test_a_table_says_what_its_verdicts_are_over_the_season(runs: Path) -> None:
     """Two sweeps with one baseline; sweeps of the same time count by their names, and repeated ones once."""
     write_lr_sweep(runs, {0.04: [1.2286, 1.2290], 0.02: [1.2230, 1.2228]})
@@ -132,6 +147,10 @@ def test_a_table_says_what_its_verdicts_are_over_the_season(runs: Path) -> None:
     assert any(note.startswith(f"{said}0.02 ") and note.endswith(" (1 of 2).") for note in first.notes)
     row = next(row for row in values_of(table)["rows"] if row["variant"] == "0.03")
     assert row["season"] == {"verdict": "not_shown", "number": 2, "of": 2}
+    # A part of the runs, chosen afterwards, is no further comparison.
+    write_sweep(runs, "part", asked[::2], created="2026-01-03T00:00:00")
+    again = values_of(results_table(judged(read_study(["part"]), RulesConfig())))["rows"]
+    assert next(row for row in again if row["variant"] == "0.03")["season"] == row["season"]
     # Against a published score nothing is of a season.
     assert not any(
         "season" in note for note in results_table(judged(read_study(["lr"]), RulesConfig(), against=1.3)).notes

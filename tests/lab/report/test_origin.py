@@ -18,6 +18,7 @@ from golf.lab.report.origin import (
     parts,
     parts_for_programs,
 )
+from golf.lab.report.sequential import SequentialPlan
 from golf.lab.report.statistics import Comparison, welch
 from golf.lab.report.study import Study
 from golf.lab.report.texts import FINEWEB
@@ -162,6 +163,20 @@ def test_programs_and_readmes_have_the_parts() -> None:
         text.startswith("**better** than a (4 seeds)") and text.count("\n\nWhere the difference comes from: the m") == 1
     )
     assert "Where" not in verdict_in_words(findings.verdicts["b"], other, 1.23, RulesConfig())
+
+
+def test_in_rounds_the_parts_are_of_the_runs_that_the_verdict_compares() -> None:
+    """A reference goes on with seeds that a decided variant has not: their mean is no part of its difference."""
+    reference = trained("a", [*PRE, 1.2600, 1.2620], 0.0070)
+    other = trained("b", LOWER, 0.0030)
+    plan = SequentialPlan(tuple(row.seed or 0 for row in reference.rows), "a", effect_bpb=0.001)
+    findings = judged(Study("", (reference, other), reference, plan=plan), RulesConfig())
+    verdict = findings.verdicts["b"].comparison
+    told = parts_for_programs(findings, other)
+    assert verdict and told and verdict.difference == pytest.approx(-0.0140, abs=1e-5)
+    assert sum(part["difference_bpb"] for part in told[:2]) == pytest.approx(verdict.difference)
+    (said,) = about_origins(findings)
+    assert said.startswith("b: the means' −0.0140 bpb are")
 
 
 def test_formats_of_the_same_checkpoints_are_pairs() -> None:

@@ -21,15 +21,15 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 def test_two_lists_of_overrides(capsys: pytest.CaptureFixture[str]) -> None:
     shown = lines(capsys, "scale=laptop tech=[xsa] seed=3", "scale=laptop optim.matrix_lr=0.02 data.shard_order=[1]")
     assert shown[0].startswith("two variants, ") and shown[0].endswith("they differ in")
-    assert "  optim.matrix_lr: 0.028 → 0.02" in shown and "  data.shard_order: [] → [1]" in shown
+    assert "  optim.matrix_lr: 0.014 → 0.02" in shown and "  data.shard_order: [] → [1]" in shown
     assert '  tech.xsa: {"last_n": 4} → –' in shown and not any(line.startswith("  tech:") for line in shown)
     split = shown.index("different, but no part of the variant:")
-    assert shown.index("  seed: 3 → 1337") > split > shown.index("  optim.matrix_lr: 0.028 → 0.02")
+    assert shown.index("  seed: 3 → 1337") > split > shown.index("  optim.matrix_lr: 0.014 → 0.02")
 
 
 def test_one_variant_under_two_names(capsys: pytest.CaptureFixture[str]) -> None:
     base = "model=9l scale=laptop"
-    shown = lines(capsys, "experiment=naive_baseline scale=laptop", f"{base} optim.matrix_lr=2.8e-2")
+    shown = lines(capsys, "experiment=naive_baseline scale=laptop", f"{base} optim.matrix_lr=1.4e-2")
     assert shown[0].startswith("one variant, ") and '  name: "naive_baseline" → "9l-int8"' in shown
     assert lines(capsys, base, base) == [f"one variant, {variant_id(compose(base.split()))}"]
 

@@ -83,6 +83,25 @@ def test_batches_of_a_search_add_up(runs: Path) -> None:
     assert [run["seed"] for run in both.runs] == [1, 2, 1] and both.swept == ["optim.matrix_lr"]
 
 
+def test_rows_of_bundles_are_named_by_what_they_set_after_rounds_with_fewer_of_them(runs: Path) -> None:
+    """The last round has two bundles that name the same settings, where the first one had another, too."""
+    bundles = "optim.matrix_lr=0.04", "optim.matrix_lr=0.02", "optim.matrix_lr=0.04 optim.beta2=0.99"
+    first, last = jobs(*(f"{b} seed=1" for b in bundles)), jobs(*(f"{b} seed=2" for b in bundles[:2]))
+    record = extended(*(make_record("x", COMMAND, part, [], None) for part in (first, last)))
+    assert record.swept == []
+    write_record(record)
+    for job, bpb in zip([*first, *last], (1.22, 1.23, 1.24, 1.221, 1.231), strict=True):
+        write_run(runs, job.cfg, bpb, job.cfg.seed)
+    labels = [v.label for v in read_study(["x"]).variants]
+    # Few settings differ, so each row has all of them.
+    assert labels == [f"optim.beta2={b} optim.matrix_lr={lr}" for b, lr in ((0.95, 0.04), (0.95, 0.02), (0.99, 0.04))]
+    many = [*first, *jobs("optim.matrix_lr=0.04 model.qk_gain_init=3 seed=1 optim.muon_momentum=0.9")]
+    write_record(make_record("y", COMMAND, many, [], None))
+    assert [v.label for v in read_study(["y"]).variants] == [
+        *("4l-int8", "optim.matrix_lr=0.02", "optim.beta2=0.99", "model.qk_gain_init=3 optim.muon_momentum=0.9")
+    ]
+
+
 @pytest.mark.parametrize(
     ("overrides", "kind", "has_reference"),
     [

@@ -144,7 +144,7 @@ def test_a_typo_is_reported_before_anything_trains(
 
 @pytest.mark.slow
 def test_one_crash_costs_one_row_and_ctrl_c_keeps_the_rest(tiny: OwnDataset, runs: Path) -> None:
-    arguments = ["-m", *small(tiny), *ENDLESS, "seed=1,2,3", "launch.jobs=2"]
+    arguments = ["-m", *small(tiny), *ENDLESS, "seed=1,2,3,4", "launch.jobs=2", "--json"]
     with sweep(runs, arguments) as process:
         wait_for("two runs", lambda: trains(runs, 1) and trains(runs, 2))
         (victim,) = [p for p in processes(runs) if b"/seed1\0" in Path(f"/proc/{p}/cmdline").read_bytes()]
@@ -160,7 +160,8 @@ def test_one_crash_costs_one_row_and_ctrl_c_keeps_the_rest(tiny: OwnDataset, run
     }
     crashed = read_result(next(runs.glob("*/seed1/result.json")))
     assert "was killed by SIGKILL, perhaps by the system for want of memory" in crashed.reason
-    assert "the same command continues the sweep" in out and "3 jobs" in out and "Traceback" not in out + err
+    assert "the same command continues the sweep" in err and "4 jobs" in err and "Traceback" not in out + err
+    assert json.loads(out)["errors"] == ["seed=2: interrupted", "seed=3: interrupted", "seed=4: not run"]
     assert list((runs / "locks").iterdir()) == []
 
 

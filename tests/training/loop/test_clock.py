@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from golf.settings.config import Config
+from golf.training.data.dataset import Dataset
 from golf.training.loop import clock, pace
 from golf.training.loop.clock import TrainClock
+from golf.training.model.build import build_model
 from golf.training.model.kernels import trial
 from golf.training.ranks import Ranks
 from golf.training.scoring import tally
+from golf.training.scoring.scorer import Scorer
 from tests.support import compose
 from tests.training.scoring.small import small_tally, small_tokens
 
@@ -102,3 +111,29 @@ def test_the_seconds_of_a_score_have_what_was_queued_for_it() -> None:
 
         score.nats = types.SimpleNamespace(item=item)  # type: ignore[assignment]
         assert score.score().seconds == 4.0
+
+
+@pytest.mark.parametrize("method", ["off", "sgd"])
+@pytest.mark.parametrize("documents", [False, True])
+def test_what_a_score_needs_is_compiled_before_its_clock_starts(method: str, documents: bool, tiny_cfg: Config) -> None:
+    def compiled(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+        known = set[tuple[torch.Size, ...]]()
+
+        def call(*inputs: Any, **options: Any) -> Any:
+            if (shapes := tuple(i.shape for i in inputs if isinstance(i, Tensor))) not in known:
+                known.add(shapes)
+                Device.now += 100
+            return function(*inputs, **options)
+
+        return call
+
+    cfg, device = tiny_cfg, Device()
+    Device.now, Device.queued = 0.0, 0.0
+    cfg.launch.compile, cfg.eval.stride, cfg.eval.ttt.method, cfg.eval.documents = "full", 16, method, documents
+    tokens = small_tokens(400)
+    text = Dataset([], [], tokens, np.ones(tokens.size - 1, np.int16), "")
+    fake_time = types.SimpleNamespace(perf_counter=device.perf_counter)
+    with patch.object(tally, "time", fake_time), patch.object(torch, "compile", compiled):
+        scorer, weights = Scorer(cfg, text, Ranks()), build_model(cfg).state_dict()
+        score = scorer.sliding(weights) if method == "off" else scorer.test_time_trained(weights)
+    assert Device.now >= 100.0 and score.seconds == 0.0
