@@ -1,7 +1,7 @@
 """Golf's kernels in Triton compiled for compute capability 9.0 without a GPU: `python own_kernels.py` prints JSON.
 
-For each: bytes of machine code and of shared memory, bytes of the stack that registers were spilled to, and the
-instructions that only Hopper has.
+For each: bytes of machine code and of shared memory, bytes of the stack that registers were spilled to, the
+instructions that only Hopper has, and rows whose offset has 32 bits, which is wrong from 2³¹ elements on.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def compiled(function: Any, types: dict[str, str], constants: dict[str, Any], **
         "stack": max(int(size) for size in re.findall(r"STACK:(\d+)", usage)),
         "wgmma": ptx.count("wgmma.mma_async"),
         "tma": ptx.count("cp.async.bulk.tensor"),
+        "narrow": len(re.findall(r"tt\.addptr .*: !tt\.ptr<\w+>, i32", made.asm["ttir"])),
     }
 
 

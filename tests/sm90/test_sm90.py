@@ -119,5 +119,7 @@ def test_golfs_kernels_fit_an_h100(tmp_path: Path) -> None:
     assert len(found) == 8
     for name, kernel in found.items():
         assert kernel["cubin"] > 1000 and kernel["stack"] == 0 and kernel["shared"] <= SHARED_BYTES, (name, kernel)
+        # A micro-batch of 65,536 tokens has 2³² logits over 65,536 pieces.
+        assert kernel["narrow"] == 0, (name, kernel)
         # Products by the tensor cores' asynchronous instructions, on tiles that are copied asynchronously.
         assert (kernel["wgmma"] > 0, kernel["tma"] > 0) == (name.startswith("mlp"),) * 2, (name, kernel)
