@@ -176,7 +176,8 @@ def test_what_is_no_number_is_not_in_order() -> None:
 def test_torchs_own_attention_has_to_run_and_a_library_need_not(
     monkeypatch: pytest.MonkeyPatch, *, by_document: bool
 ) -> None:
-    cfg = compose(["scale=laptop", "model=4l", "data.train_batch_tokens=2048", "data.train_seq_len=64"])
+    batch = ["data.train_batch_tokens=2048", "data.micro_batches=4", "data.train_seq_len=64"]
+    cfg = compose(["scale=laptop", "model=4l", *batch])
     passed, detail = check_attention(cfg, "sdpa", CPU, by_document=by_document)
     assert passed and detail.startswith("y ") and "dv " in detail
     passed, detail = check_attention(cfg, "fa3", CPU, by_document=by_document)

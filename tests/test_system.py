@@ -111,7 +111,7 @@ def test_apples_gpu_is_taken_by_those_who_name_it(monkeypatch: pytest.MonkeyPatc
         assert [share.parts for share in shares(cfg)] == [("mps",)]
         for wrong in ("launch.nproc=2", "launch.compile=full"):
             with pytest.raises(GolfError, match="runs one rank without compiling"):
-                compose(["scale=laptop", "launch.device=mps", wrong])
+                compose(["scale=laptop", "data.micro_batches=2", "launch.device=mps", wrong])
     with hardware.assumed(replace(MAC, mps=False)), pytest.raises(GolfError, match="torch finds no Apple GPU here"):
         check_inputs(cfg)
 

@@ -243,7 +243,7 @@ LOG_LINES = [
     r"world_size:1 grad_accum_steps:4",
     r"sdp_backends:.+",
     r"attention_mode:gqa num_heads:4 num_kv_heads:2",
-    r"tie_embeddings:True embed_lr:0\.035 head_lr:0\.0 matrix_lr:0\.033 scalar_lr:0\.028",
+    r"tie_embeddings:True embed_lr:0\.0175 head_lr:0\.0 matrix_lr:0\.033 scalar_lr:0\.014",
     r"train_batch_tokens:512 train_seq_len:32 iterations:6 warmup_steps:2 max_wallclock_seconds:0\.000",
     r"seed:7",
     r"warmup_step:1/2",
