@@ -208,7 +208,7 @@ def _ask_for_folders(asked: dict[str, _Asked], folders: Iterable[Path], row_of: 
 
 def _as_bundles(asked: dict[str, _Asked], records: Sequence[Record], swept: Sequence[str]) -> dict[str, _Asked]:
     """Return what a sweep over bundles of settings asks for, labelled by what the first one has not or has more."""
-    if swept or len(records) != 1:
+    if swept or not asked or len(records) != 1:
         return asked
     first = next(iter(asked.values())).overrides
     labels = dict[str, str]()

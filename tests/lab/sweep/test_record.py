@@ -67,6 +67,15 @@ def test_a_refused_value_counts_as_swept(runs: Path) -> None:
     assert record.swept == ["quant"] and record.kind == "grid"
 
 
+def test_a_sweep_of_which_nothing_runs_is_a_table_of_what_was_refused(runs: Path) -> None:
+    refused = [Refused((f"model.num_heads={n}",), "does not divide") for n in (5, 7)]
+    write_record(make_record("lr-1", COMMAND, [], refused, None))
+    assert [v.rows[0].state for v in read_study(["lr-1"]).variants] == ["refused", "refused"]
+    bundles = [Refused(("model.num_heads=5",), "no"), Refused(("optim.beta2=7",), "no")]
+    write_record(make_record("lr-2", COMMAND, [], bundles, None))
+    assert [v.label for v in read_study(["lr-2"]).variants] == ["model.num_heads=5", "optim.beta2=7"]
+
+
 def test_the_same_command_keeps_its_first_date_and_a_broken_record_is_named(runs: Path) -> None:
     first = make_record("x", COMMAND, jobs(GRID[0]), [], None)
     first.created = "2026-01-01T00:00:00+00:00"
