@@ -17,6 +17,7 @@ from golf.lab.report.statistics import KNOWN_SIGMA, ONE_SEED, luck_of_the_best
 from golf.lab.report.study import SEEDS_ADDED, Study
 from golf.lab.report.underway import about_underway
 from golf.lab.report.variants import Variant, compared_before
+from golf.run.code import EARLIER, THEN
 from golf.words import counted, listed, significant
 
 OF_DIFFERENCES = (about_origins, about_interactions, about_optimum, about_underway, about_expectations)
@@ -172,6 +173,10 @@ def _about_runs(study: Study) -> Iterable[str]:
 
 def _about_code(study: Study) -> Iterable[str]:
     """Say which versions of the code ran, if several did or if edits may hide several."""
+    digests = {row.code_digest or EARLIER for v in study.variants for row in v.counted}
+    if len(digests) == 1 and not any(EARLIER in digest or THEN in digest for digest in digests):
+        # Their commits may differ, or have edits, in files that no run executes.
+        return
     codes = sorted({code for v in study.variants for code in v.known("code")})
     mixed = listed([v.label for v in study.variants if len(v.known("code")) > 1], MOST_NAMES)
     also = f", mixed within {mixed}" if mixed else ""

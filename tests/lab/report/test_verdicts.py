@@ -282,6 +282,24 @@ def test_other_versions_of_the_code_are_named() -> None:
     assert "The code that ran is aaaa (edited): a difference" in "\n".join(remarks_on(judged(edited, HOUSE)))
 
 
+@pytest.mark.parametrize(
+    ("digests", "differs"),
+    [
+        (["0d", "0d"], False),
+        (["0d", "1d"], True),
+        (["0d", None], True),
+        (["an earlier version"] * 2, True),
+        (["0d, then 1d"] * 2, True),
+    ],
+)
+def test_commits_that_differ_in_no_file_of_a_run_are_not_named(digests: list[str | None], differs: bool) -> None:
+    """An edit of a page between two runs does not explain what they differ by."""
+    rows = [replace(row, code_digest=digest) for row, digest in zip(REFERENCE.rows, digests, strict=False)]
+    rows = [replace(row, code="aaaa" if i else "aaaa (edited)") for i, row in enumerate(rows)]
+    study = Study("x", (replace(REFERENCE, rows=tuple(rows)),), None)
+    assert ("The code that ran" in "\n".join(remarks_on(judged(study, HOUSE)))) is differs
+
+
 def test_unfinished_variants_are_counted_in_the_family() -> None:
     tried = variant("a", [1.2270, 1.2268, 1.2281])
     waiting = [Variant(f"w{i}", "w", (RunRow("w", "w", 1, "waiting"),)) for i in range(4)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -14,16 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from golf.run.progress import Progress
 from golf.settings.config import Config
 from golf.training.data.dataset import Dataset
 from golf.training.loop import clock, pace
 from golf.training.loop.clock import TrainClock
+from golf.training.loop.switches import Switches
 from golf.training.model.build import build_model
 from golf.training.model.kernels import trial
 from golf.training.ranks import Ranks
 from golf.training.scoring import tally
 from golf.training.scoring.scorer import Scorer
-from tests.support import compose
+from tests.support import OwnDataset, compose, tiny_overrides
 from tests.training.scoring.small import small_tally, small_tokens
 
 ACTIONS = st.lists(st.tuples(st.sampled_from(["host", "queue", "read", "pause"]), st.integers(1, 9)), max_size=12)
@@ -113,27 +116,52 @@ def test_the_seconds_of_a_score_have_what_was_queued_for_it() -> None:
         assert score.score().seconds == 4.0
 
 
+def slow_compiler(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+    """Take 100 seconds for each new kind of inputs: other shapes, dtypes or settings, or with gradients or without."""
+    known = set[str]()
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        kind = [(i.shape, i.dtype, i.stride()) if isinstance(i, Tensor) else i for i in (*inputs, *options.items())]
+        if (key := repr((kind, torch.is_grad_enabled(), torch.is_inference_mode_enabled()))) not in known:
+            known.add(key)
+            Device.now += 100
+        return function(*inputs, **options)
+
+    return call
+
+
+@contextmanager
+def compiling_scorer(cfg: Config) -> Iterator[Scorer]:
+    """Give the scorer of `cfg` whose functions are compiled by `slow_compiler`, on the clock of `Device`."""
+    cfg.launch.compile, cfg.eval.stride = "full", 16
+    tokens = small_tokens(400)
+    text = Dataset([], [], tokens, np.ones(tokens.size - 1, np.int16), "")
+    Device.now, Device.queued = 0.0, 0.0
+    fake_time = types.SimpleNamespace(perf_counter=Device().perf_counter)
+    with patch.object(tally, "time", fake_time), patch.object(torch, "compile", slow_compiler):
+        yield Scorer(cfg, text, Ranks())
+
+
 @pytest.mark.parametrize("method", ["off", "sgd"])
 @pytest.mark.parametrize("documents", [False, True])
 def test_what_a_score_needs_is_compiled_before_its_clock_starts(method: str, documents: bool, tiny_cfg: Config) -> None:
-    def compiled(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
-        known = set[tuple[torch.Size, ...]]()
-
-        def call(*inputs: Any, **options: Any) -> Any:
-            if (shapes := tuple(i.shape for i in inputs if isinstance(i, Tensor))) not in known:
-                known.add(shapes)
-                Device.now += 100
-            return function(*inputs, **options)
-
-        return call
-
-    cfg, device = tiny_cfg, Device()
-    Device.now, Device.queued = 0.0, 0.0
-    cfg.launch.compile, cfg.eval.stride, cfg.eval.ttt.method, cfg.eval.documents = "full", 16, method, documents
-    tokens = small_tokens(400)
-    text = Dataset([], [], tokens, np.ones(tokens.size - 1, np.int16), "")
-    fake_time = types.SimpleNamespace(perf_counter=device.perf_counter)
-    with patch.object(tally, "time", fake_time), patch.object(torch, "compile", compiled):
-        scorer, weights = Scorer(cfg, text, Ranks()), build_model(cfg).state_dict()
+    tiny_cfg.eval.ttt.method, tiny_cfg.eval.documents = method, documents
+    with compiling_scorer(tiny_cfg) as scorer:
+        weights = build_model(tiny_cfg).state_dict()
         score = scorer.sliding(weights) if method == "off" else scorer.test_time_trained(weights)
     assert Device.now >= 100.0 and score.seconds == 0.0
+
+
+@pytest.mark.parametrize("techniques", ["", "recurrence", "fake_quant,recurrence"])
+@pytest.mark.parametrize("documents", [False, True])
+def test_the_last_score_compiles_nothing_that_the_last_validation_has(
+    techniques: str, documents: bool, tiny: OwnDataset
+) -> None:
+    loop = ["tech.recurrence.first=0", "tech.recurrence.last=0"] if techniques else []
+    cfg = compose([*tiny_overrides(tiny), f"tech=[{techniques}]", *loop, f"eval.documents={str(documents).lower()}"])
+    switches = Switches(cfg)
+    switches.advance(Progress(1, 1.0, 0.0))
+    with compiling_scorer(cfg) as scorer:
+        weights = build_model(cfg).state_dict()
+        validation = scorer(weights, switches.on_in_scores())
+        assert scorer(weights).seconds == 0.0 < validation.seconds
