@@ -60,7 +60,7 @@ def translate(
     known = _known_defaults(declared, given, unread)
     for name, value in (structure.variables | known).items():
         _assign(name, value, result)
-    result.inexpressible = _without_counterpart(declared, {*given, *known, *unread})
+    result.inexpressible = _without_counterpart(declared, given, {*given, *known, *unread})
     is_sgd = result.ttt and not (result.lora or result.april_lora)
     if is_sgd and declared and "TTT_CHUNK_TOKENS" not in declared:
         # All known scripts that train on scored text by SGD declare it. Others take other steps.
@@ -83,8 +83,7 @@ def _known_defaults(
 ) -> dict[str, str]:
     """Return the script's defaults that have a counterpart here, without what belongs to a switch that is off."""
     defaults = {name: value for name, value in declared.items() if value and name not in (*given, *unread)}
-    effective = {**defaults, **given}
-    off = tuple(f"{of}_" for name, value in effective.items() if is_off(value) and (of := names.switched_by(name)))
+    off = _off({**defaults, **given})
     techniques = variables_of_techniques()
     return {
         name: value
@@ -95,15 +94,30 @@ def _known_defaults(
     }
 
 
-def _without_counterpart(declared: Mapping[str, str | None], settled: Collection[str]) -> list[str]:
-    """Return the variables with a default that says something and has no counterpart here, as NAME=default."""
-    techniques = variables_of_techniques()
+def _off(values: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return the beginnings of the names of what the switches among `values` have off."""
+    return tuple(
+        f"{of}_"
+        for name, value in values.items()
+        if value is not None and is_off(value) and (of := names.switched_by(name))
+    )
+
+
+def _without_counterpart(
+    declared: Mapping[str, str | None], given: Mapping[str, str], settled: Collection[str]
+) -> list[str]:
+    """Return the variables with a default that says something and has no counterpart here, as NAME=default.
+
+    What belongs to a switch that is off says nothing.
+    """
+    techniques, off = variables_of_techniques(), _off({**declared, **given})
     return [
         f"{name}={value}"
         for name, value in declared.items()
         if value
         and not is_off(value)
         and name not in settled
+        and not (off and name.startswith(off))
         and name not in names.OFF_AT_ZERO
         and name not in techniques
         and name not in names.KEYS

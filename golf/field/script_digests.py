@@ -47,7 +47,7 @@ def live_digests(
     values = without_rivals(tree, values)
     known = switches(tree, values)
     whole = _parts(tree)
-    parts = {name: reduced(statements, known, values) for name, statements in whole.items()}
+    parts = {name: reduced(statements, known) for name, statements in whole.items()}
     # What only a print calls runs, too.
     starts = [*(s for name in parts if _is_start(name, tree) for s in parts[name]), *filter(_is_text, tree.body)]
     by_word = dict[str, list[str]]()
@@ -63,7 +63,7 @@ def live_digests(
     loads = set[str]()
     for name in reached:
         # The test of a branch that runs is what its variable has an effect by.
-        tested = reduced(whole[name], known, values, keeps_tests=True)
+        tested = reduced(whole[name], known, keeps_tests=True)
         loads |= {word for node in tested for kept in _trimmed(node) for word in _loads(kept)}
     is_whole = {name: all(map(operator.is_, parts[name], whole[name])) for name in reached}
     is_whole = {name: same and len(parts[name]) == len(whole[name]) for name, same in is_whole.items()}

@@ -10,6 +10,7 @@ from golf.errors import GolfError, RestrictionError
 from golf.field.env_vars import translate
 from golf.field.known_scripts import likeness, on_preset, unsettled
 from golf.field.script_structure import script_structure
+from golf.field.script_switches import with_computed
 from golf.field.script_variables import ScriptVariables
 from golf.field.translation import Translation
 from golf.settings.composition import compose
@@ -38,12 +39,15 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
     """
     declared = script.defaults if declares else None
     translation = translate(line, unread=script.unread, declared=declared, structure=script.structure)
+    if (tree := script.tree) is not None:
+        # The command line decides, too, which parts the script builds, and defaults that are made of other settings.
+        declared = with_computed(tree, script.defaults, translation.given)
+        structure = script_structure(tree, {**declared, **translation.given})
+        script = replace(script, defaults=declared, structure=structure)
+        translation = translate(
+            line, unread=script.unread, declared=declared if declares else None, structure=structure
+        )
     values = {**script.defaults, **translation.given}
-    if translation.given and script.tree is not None:
-        # The command line decides, too, which parts the script builds.
-        structure = script_structure(script.tree, values)
-        translation = translate(line, unread=script.unread, declared=declared, structure=structure)
-        script = replace(script, structure=structure)
     result = ScriptTranslation(translation.overrides, translation)
     named = [*translation.inexpressible, *translation.unknown]
     found = likeness(script.tree, values) if script.tree is not None else None

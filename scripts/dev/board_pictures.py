@@ -25,23 +25,24 @@ OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-PLOT_WIDTH = 900  # pixels of the window in which plots are drawn
+PLOT_WIDTH = 768  # pixels of the window in which plots are drawn
 # All plots have to be in view to be drawn, and a drawing may be under way.
 SAVE_PLOTS = """<script>addEventListener("load", () => setTimeout(async () => {
   for (const plot of document.querySelectorAll(".plot")) {
     if (plot.closest("figure").hidden) continue;
     await painting.get(plot);
-    const { width, height } = plot.getBoundingClientRect();
+    const { width, height } = plot.getBoundingClientRect(), layout = { ...plot.layout, paper_bgcolor: "white" };
     const saved = document.createElement("i");
     saved.className = "saved";
-    saved.textContent = plot.id + " " + await Plotly.toImage(plot, { format: "png", width, height });
+    const picture = await Plotly.toImage({ data: plot.data, layout }, { format: "png", width, height });
+    saved.textContent = plot.id + " " + picture;
     document.body.append(saved);
   }
 }, 4000))</script>"""
 
 
 def save_plots(sweep: str, folder: Path) -> None:
-    """Write one PNG for each plot of the page of `sweep`, named as the plot, on a transparent ground."""
+    """Write one PNG for each plot of the page of `sweep`, named as the plot, on white: a page may be dark."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         page = single_file(judged(read_study([sweep]), RulesConfig())) + SAVE_PLOTS
@@ -74,7 +75,7 @@ def _chromium(work: Path, *options: str) -> str:
     *others, page = options
     fixed = ["chromium", *OPTIONS, "--allow-file-access-from-files", f"--user-data-dir={work / 'profile'}"]
     command = [*fixed, "--virtual-time-budget=10000", *others, (work / page).as_uri()]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
+    return subprocess.run(command, check=True, capture_output=True, encoding="utf-8", timeout=180).stdout
 
 
 if __name__ == "__main__":

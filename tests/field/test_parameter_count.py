@@ -110,6 +110,21 @@ def test_it_is_the_number_that_torch_has(variables: dict[str, str], monkeypatch:
     assert counted(HEAD + MODEL + MAIN, **variables) == own
 
 
+@pytest.mark.parametrize("parent", ["super({}, self)", "super(__class__, self)", "nn.Module"])
+def test_a_parent_starts_in_whatever_words(parent: str) -> None:
+    own = MODEL
+    for name in ("Block", "Net"):
+        given = "self" if parent == "nn.Module" else ""
+        own = own.replace("super().__init__()", f"{parent.format(name)}.__init__({given})", 1)
+    assert "super()" not in own
+    assert counted(HEAD + own + MAIN) == counted(HEAD + MODEL + MAIN)
+
+
+def test_a_module_that_never_starts_its_parent_is_not_counted() -> None:
+    with pytest.raises(UncountableError):
+        counted(HEAD + MODEL.replace("super().__init__()", "pass") + MAIN)
+
+
 def test_a_model_that_depends_on_something_unknown_is_not_counted() -> None:
     # The number of layers is in a file.
     unknown = MAIN.replace("Net(args)", "Net(args, len(open('layers').read()))")
