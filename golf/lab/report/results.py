@@ -81,10 +81,13 @@ def results_table(findings: Findings) -> Table:
 def settings_columns(variants: Sequence[Variant], *, labelled: bool) -> tuple[list[Column], dict[str, dict[str, str]]]:
     """Return a column for each setting that differs, and its values by variant id.
 
-    People see the first few unless the variants are `labelled` with them, as those of a sweep are. Variants without a
-    configuration, such as imported ones, have no values.
+    People see the first few unless the variants are `labelled` with them, as those of a sweep are. Variants that have
+    not started have the values that their sweep gives them, and imported ones have none.
     """
-    values = settings_that_differ({v.id: v.settings for v in variants if v.settings})
+    known = settings_that_differ({v.id: v.settings for v in variants if v.settings})
+    # A choice from a group is no setting: what it sets differs, and is not known before a run starts.
+    given = {v.id: {key: value for key, value in v.values.items() if "." in key} for v in variants}
+    values = {id: {**given[id], **known.get(id, {})} for id in given}
     differ = sorted({key for settings in values.values() for key in settings}, key=lambda key: (key != "tech", key))
     # What a selected technique sets is said by its name, and a name is no setting that acts.
     shown = [key for key in differ if not key.startswith("tech.") and not key.endswith(".name")]

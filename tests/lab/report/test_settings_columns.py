@@ -11,7 +11,7 @@ import pytest
 
 from golf.lab.report.findings import judged
 from golf.lab.report.results import MOST_SHOWN, results_table, settings_columns
-from golf.lab.report.rows import row_of
+from golf.lab.report.rows import RunRow, row_of
 from golf.lab.report.study import Study
 from golf.lab.report.table import Column, Table, as_text, render
 from golf.lab.report.variants import Variant
@@ -50,6 +50,15 @@ def test_csv_has_ids_seeds_and_differing_settings(variants: list[Variant]) -> No
 def test_a_sweeps_own_settings_are_shown_once(variants: list[Variant]) -> None:
     columns, _ = settings_columns(variants, labelled=True)
     assert not any(column.in_text for column in columns) and all(column.in_csv for column in columns)
+
+
+def test_variants_that_have_not_started_have_the_values_of_their_sweep(variants: list[Variant]) -> None:
+    waiting = Variant("w", "w", (RunRow("w", "w", 1, "waiting"),), {"optim.matrix_lr": "0.03", "model": "4l"})
+    columns, values = settings_columns([*variants, waiting], labelled=True)
+    assert values["w"] == {"optim.matrix_lr": "0.03"} and "model" not in {column.key for column in columns}
+    # Also before any has started.
+    (column,), values = settings_columns([waiting], labelled=True)
+    assert column.key == "optim.matrix_lr" and values["w"] == {"optim.matrix_lr": "0.03"}
 
 
 @pytest.mark.parametrize("kind", ["leave_one_out", "add_one", "interaction"])
