@@ -27,7 +27,9 @@ FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="htt
 
 def main(file: str, command: str) -> None:
     """Write the picture of `command` and of its output, which is standard input, with the colours of the terminal."""
-    text = Text.from_ansi(f"$ {command}\n{sys.stdin.read()}")
+    # A terminal ends lines with a carriage return as well, from which rich would begin the line anew.
+    printed = sys.stdin.read().replace("\r\n", "\n")
+    text = Text.from_ansi(f"$ {command}\n{printed}")
     width = int(os.environ.get("COLUMNS", max(len(line) for line in text.plain.splitlines())))
     console = Console(record=True, width=width, file=io.StringIO(), highlight=False)
     console.print(text)

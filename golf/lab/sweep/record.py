@@ -101,15 +101,11 @@ def _swept(record: SweepRecord) -> list[str]:
     if any({key_of(o) for o in overrides} != {key_of(o) for o in runs[0]} for overrides in runs):
         return []
     # Refused runs are rows of the table, too: a sweep of two values of which one is refused is still over them.
-    return [key for key in _varied([*runs, *(run["overrides"] for run in record.refused)]) if key != "seed"]
+    return [key for key in varied_settings([*runs, *(run["overrides"] for run in record.refused)]) if key != "seed"]
 
 
-def varied_settings(jobs: Sequence[Job]) -> list[str]:
-    """Return the keys of the overrides whose values differ between `jobs`."""
-    return _varied([job.overrides for job in jobs])
-
-
-def _varied(runs: Iterable[Sequence[str]]) -> list[str]:
+def varied_settings(runs: Iterable[Sequence[str]]) -> list[str]:
+    """Return the keys of overrides whose values differ between `runs`."""
     values: dict[str, set[str]] = {}
     for overrides in runs:
         for key, _, value in (o.partition("=") for o in overrides):
@@ -123,7 +119,7 @@ def sweep_kind(jobs: Sequence[Job]) -> str:
         return "grid"
     if kind := jobs[0].cfg.sweep.kind:
         return kind
-    varied = set(varied_settings(jobs)) - {"seed"}
+    varied = set(varied_settings(job.overrides for job in jobs)) - {"seed"}
     if varied == {"drop"}:
         first = jobs[0].cfg.drop
         if not first:
