@@ -120,6 +120,18 @@ def test_a_single_run_on_gpus_takes_the_first_ones(machine: None, runs: Path) ->
         assert share.gpus == ("0", "1") and lock_share(on("cuda", nproc=8)) is None
 
 
+@pytest.mark.parametrize("nproc", [1, 2, 4])
+def test_a_single_run_waits_for_the_first_gpus_while_others_are_free(
+    nproc: int, machine: None, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its processes use the first GPUs, whatever it has locked."""
+    first = contextlib.ExitStack()
+    first.enter_context(own_share(on("cuda", nproc=nproc)))
+    threading.Timer(0.5, first.close).start()
+    with own_share(on("cuda", nproc=nproc)) as share:
+        assert share.gpus == tuple(str(i) for i in range(nproc)) and capsys.readouterr().err == f"{WAITING}\n"
+
+
 def test_the_whole_machine_leaves_the_threads_open(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("golf.launch.launcher.cpu_cores", lambda: 16)
     assert _within(on("cpu"), shares(on("cpu"))[0]) == on("cpu")
