@@ -25,7 +25,7 @@ _NOT_FOLLOWED = (BuiltError, LeftError, UncountableError, RecursionError)
 
 @dataclass(frozen=True)
 class Switches:
-    """What decides the branches of a script: its settings, and its variables where a test reads them."""
+    """Decides the branches of a script by its settings, and by its variables where a test reads them."""
 
     walk: Interpreter
     names: ChainMap[str, Any]  # the class of settings and the objects of it, by their names
@@ -44,7 +44,7 @@ def switches(tree: ast.Module, values: Mapping[str, Any]) -> Switches:
 
     A setting is one of the class of settings that no other statement stores to.
     """
-    walk, stored = Interpreter(values), stored_settings(tree)
+    walk, stored = Interpreter(values), _stored(tree)
     if stored is None:
         return Switches(walk, ChainMap())
     owners, known = dict[str, Any](), settings(tree, values)[0]
@@ -69,7 +69,7 @@ def settings(tree: ast.Module, values: Mapping[str, Any]) -> tuple[dict[str, Any
                 walk.run(own.body if own else [node], inside)
         except _NOT_FOLLOWED:
             if own:
-                break
+                return {}, {}
         if own:
             return dict(inside.maps[0]), walk.defaults
     return {}, {}
@@ -84,7 +84,7 @@ def with_computed(
     return {name: str(known[name]) if text is None and name in known else text for name, text in defaults.items()}
 
 
-def stored_settings(tree: ast.Module) -> set[str] | None:
+def _stored(tree: ast.Module) -> set[str] | None:
     """Return the attributes that statements store to, those of `self` in the class of settings by name alone.
 
     Returns None if a call may store to any.
