@@ -26,15 +26,26 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call `handler` for stop signals in the block. A SIGHUP that nohup lets be ignored stays ignored."""
+    """Call `handler` for stop signals in the block. A SIGHUP that nohup lets be ignored stays ignored.
+
+    `handler` gets SIGHUP once, and the process ignores it from then on. A lost terminal sends it more than once, by the
+    shell and by the kernel, and the last one may come behind the block, where it would take the exit status away.
+    """
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     numbers = [number for number in STOP_SIGNALS if number != signal.SIGHUP or not ignored]
-    before = {number: signal.signal(number, handler) for number in numbers}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)
+        handler(number, frame)
+
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
         for number, earlier in before.items():
-            signal.signal(number, earlier)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, earlier)
 
 
 @contextlib.contextmanager
@@ -47,7 +58,6 @@ def interruptible() -> Iterator[None]:
 
     def stop(number: int, _: FrameType | None) -> None:
         for s in STOP_SIGNALS:
-            # A lost terminal sends SIGHUP more than once, by the shell and by the kernel.
             signal.signal(s, signal.SIG_IGN if s == signal.SIGHUP else signal.SIG_DFL)
         raise Interrupted(number)
 

@@ -44,7 +44,7 @@ def run_under_torchrun(cfg: Config, folder: RunFolder, nodes: Nodes, code_bytes:
 
     # The first signal lets the ranks write an `interrupted` result. A second one means that the user does not wait.
     def forward(number: int, _: FrameType | None) -> None:
-        # A lost terminal sends SIGHUP more than once.
+        # The terminal of a user who has stopped the run may end before the ranks do.
         if received and number == signal.SIGHUP:
             return
         received.append(number)

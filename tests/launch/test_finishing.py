@@ -234,6 +234,9 @@ def test_a_lost_terminal_interrupts_a_run(ranks: int, tiny: OwnDataset, runs: Pa
     os.kill(pid, signal.SIGHUP)
     os.kill(pid, signal.SIGHUP)
     os.close(terminal)
+    # And once more when the run has said how it ended, as a busy kernel does.
+    wait_for("result", lambda: any(runs.glob("*/seed*/result.json")))
+    os.kill(pid, signal.SIGHUP)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
     result = json.loads((only_run(runs) / "result.json").read_text())
     assert result["state"] == "interrupted" and result["steps"] >= 3 and "SIGHUP" in result["reason"]

@@ -152,3 +152,31 @@ def test_a_sweep_stops_when_a_job_is_interrupted(tiny: OwnDataset, runs: Path) -
     assert process.returncode == 130
     assert [p.name for p in runs.glob("*/seed*")] == ["seed1"]
     assert read_result(only_run(runs) / "result.json").state == "interrupted"
+
+
+HANGS_UP = """
+import contextlib, os, signal, sys
+from golf.launch.process import Interrupted, handled, interruptible
+
+def hang_up(*_):
+    os.kill(os.getpid(), signal.SIGHUP)
+
+block, times = sys.argv[1:]
+with contextlib.suppress(Interrupted), interruptible():
+    with handled(lambda *_: None) if block == "handled" else interruptible():
+        for _ in range(int(times)):
+            hang_up()
+for _ in range(3):
+    hang_up()
+sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("block", ["handled", "interruptible"])
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_lost_terminal_takes_no_exit_status_away(block: str, times: int) -> None:
+    """SIGHUP comes again behind the block that has handled it. A process that had none before dies of it."""
+    command = [sys.executable, "-c", HANGS_UP, block, str(times)]
+    # Under nohup the whole suite ignores it, and so would the process.
+    done = subprocess.run(command, cwd=ROOT, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+    assert done.returncode == (130 if times else -signal.SIGHUP)
