@@ -14,8 +14,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from golf.field.script_switches import reduced, switches, without_rivals
-from golf.field.script_variables import variable_of
+from golf.field.script_constants import with_constants
+from golf.field.script_inlining import inlined, own_variables
+from golf.field.script_pruning import pruned
+from golf.field.script_reads import reads_environment, variable_of
+from golf.field.script_reduction import reduced
+from golf.field.script_switches import Switches, switches, without_rivals
 
 PRINTS = ("print", "log", "log0", "log_fn", "logprint", "log_print", "synchronize")
 KERNELS = ("enable_cudnn_sdp", "enable_flash_sdp", "enable_mem_efficient_sdp", "enable_math_sdp")
@@ -24,8 +28,13 @@ _LOOKS = {
     *("perf_counter", "time", "sum", "len", "int", "float", "str", "round", "min", "max", "sorted", "list", "numel"),
     *("parameters", "named_parameters", "items", "values", "keys", "glob", "resolve", "Path", "enumerate", "zip"),
     *("range", "isinstance", "hasattr", "bool", "max_memory_allocated", "max_memory_reserved", "join", "exists"),
-    *("get", "getenv"),
+    *("get", "getenv", "is_available", "vocab_size", "device_count", "stat"),
 }
+# Calls that only free or count memory.
+FREES = {"gc.collect", "torch.cuda.empty_cache", "torch.cuda.reset_peak_memory_stats", "sys.stdout.flush"}
+VALIDATES = ("should_validate",)  # what says when a run validates, which trains nothing
+_NOTHING = (ast.Pass, ast.Import, ast.ImportFrom)
+MOST_PASSES = 3  # over a script, each of which takes away what the one before decided
 DIGITS = 6  # hexadecimal, of a digest
 _SKIPPED = {"ctx", "type_comment", "kind", "annotation", "returns", "type_params", "simple"}
 _ERROR = re.compile(r"\w+Error|Exception|SystemExit")
@@ -44,10 +53,8 @@ def live_digests(
     `of_whole` are the `digests` of the script, which functions without such branches keep. The second result are all
     names that this loads: a setting that is not among them has no effect.
     """
-    values = without_rivals(tree, values)
-    known = switches(tree, values)
-    whole = _parts(tree)
-    parts = {name: reduced(statements, known) for name, statements in whole.items()}
+    known = switches(tree, without_rivals(tree, values))
+    whole, parts = _parts(tree), _parts(_left(tree, known))
     # What only a print calls runs, too.
     starts = [*(s for name in parts if _is_start(name, tree) for s in parts[name]), *filter(_is_text, tree.body)]
     by_word = dict[str, list[str]]()
@@ -60,14 +67,24 @@ def live_digests(
             for name in set(by_word.get(word, ())) - reached:
                 reached.add(name)
                 waiting += parts[name]
-    loads = set[str]()
-    for name in reached:
-        # The test of a branch that runs is what its variable has an effect by.
-        tested = reduced(whole[name], known, keeps_tests=True)
-        loads |= {word for node in tested for kept in _trimmed(node) for word in _loads(kept)}
+    # The test of a branch that runs is what its variable has an effect by.
+    tested = _parts(_left(tree, known, keeps_tests=True))
+    tested = pruned({name: tested[name] for name in reached}, _only_looks)
+    loads = {word for part in tested.values() for node in part for kept in _trimmed(node) for word in _loads(kept)}
+    parts = pruned({name: parts[name] for name in reached}, _only_looks)
     is_whole = {name: all(map(operator.is_, parts[name], whole[name])) for name in reached}
     is_whole = {name: same and len(parts[name]) == len(whole[name]) for name, same in is_whole.items()}
     return {name: of_whole[name] if is_whole[name] else _digest(parts[name]) for name in sorted(reached)}, loads
+
+
+def _left(tree: ast.Module, known: Switches, *, keeps_tests: bool = False) -> ast.Module:
+    """Return a script without what does not run. What is left decides more, as fewer statements store to something."""
+    for _ in range(MOST_PASSES):
+        body = reduced(tree.body, with_constants(tree, known), keeps_tests=keeps_tests)
+        if all(map(operator.is_, body, tree.body)) and len(body) == len(tree.body):
+            break
+        tree = ast.Module(body, [])
+    return tree
 
 
 def effective(tree: ast.Module, loads: set[str]) -> set[str]:
@@ -76,7 +93,7 @@ def effective(tree: ast.Module, loads: set[str]) -> set[str]:
     bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
     for body in bodies:
         for node in body:
-            if reads_environment(node):
+            if _is_setting(node):
                 variables = [found[0] for inner in ast.walk(node) if (found := variable_of(inner)) is not None]
                 for name in variables:
                     holders.setdefault(name, set()).add(_target(node))
@@ -113,9 +130,9 @@ def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
                 parts[node.name] = [ast.Expr(base) for base in node.bases]
             for part in node.body:
                 name = getattr(part, "name", "") or _target(part)
-                if not (name and reads_environment(part)) and not _is_text(part):
+                if not (name and _is_setting(part)) and not _is_text(part):
                     parts.setdefault(f"{node.name}.{name}" if name else node.name, []).append(part)
-        elif not (_imports(node) or _is_text(node) or reads_environment(node)):
+        elif not (_imports(node) or _is_text(node) or _is_setting(node)):
             parts.setdefault(getattr(node, "name", "") or _target(node) or "statements", []).append(node)
     return parts
 
@@ -139,11 +156,18 @@ def _trimmed(node: ast.stmt, unread: frozenset[str] = frozenset(), *, guards: bo
             if (fewer := _unread(node)) <= unread:
                 break
             unread |= fewer
-        return [node]
-    if _is_text(node) or isinstance(node, ast.Pass) or (guards and isinstance(node, ast.Assert)):
+        return [inlined(node)]
+    if _is_text(node) or isinstance(node, _NOTHING) or (guards and isinstance(node, ast.Assert)):
         return []
-    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and _target(node) in unread and _only_looks(node):
+    if isinstance(node, ast.Delete) and all(isinstance(target, ast.Name) for target in node.targets):
         return []
+    if isinstance(node, ast.Assign) and _target(node) in VALIDATES:
+        return []
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and _target(node) in unread:
+        if _only_looks(node):
+            return []
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            return [ast.Expr(node.value)]
     if isinstance(node, ast.If) and guards and not node.orelse and len(node.body) == 1:
         raised = node.body[0].exc if isinstance(node.body[0], ast.Raise) else None
         called = getattr(raised, "func", None)
@@ -192,20 +216,7 @@ def _renamed(node: ast.stmt) -> dict[str, str]:
     """Return the own variables of a function by their order; parameters keep their names, by which calls pass them."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return {}
-    others, stored = set[str](), dict[str, str]()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.arg):
-            others.add(inner.arg)
-        elif isinstance(inner, ast.Global | ast.Nonlocal):
-            others |= set(inner.names)
-        elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
-            others.add(inner.name or "")
-        elif isinstance(inner, ast.alias):
-            others.add(inner.asname or inner.name)
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store) and inner.id not in others:
-            stored.setdefault(inner.id, f"own {len(stored)}")
-    return stored
+    return {name: f"own {place}" for place, name in enumerate(own_variables(node))}
 
 
 def _words(node: Any, own: Mapping[str, str]) -> Iterator[str]:
@@ -221,6 +232,8 @@ def _words(node: Any, own: Mapping[str, str]) -> Iterator[str]:
         yield "text"
     elif isinstance(node, ast.Name) and node.id in own:
         yield own[node.id]
+    elif isinstance(node, ast.Return) and isinstance(node.value, ast.Constant) and node.value.value is None:
+        yield from _words(ast.Return(), own)
     elif isinstance(node, ast.AnnAssign):
         yield from _words(ast.Assign([node.target], node.value), own) if node.value else ()
     else:
@@ -234,9 +247,9 @@ def _is_text(node: ast.AST) -> bool:
     """Tell whether a statement is a documentation string, prints something, or chooses a kernel of attention."""
     value = node.value if isinstance(node, ast.Expr) else None
     called = getattr(value, "func", None)
-    return isinstance(value, ast.Constant) or (
-        called is not None and getattr(called, "id", getattr(called, "attr", "")) in (*PRINTS, *KERNELS)
-    )
+    if called is None:
+        return isinstance(value, ast.Constant)
+    return getattr(called, "id", getattr(called, "attr", "")) in (*PRINTS, *KERNELS) or ast.unparse(called) in FREES
 
 
 def _imports(node: ast.AST) -> bool:
@@ -253,7 +266,6 @@ def _target(node: ast.AST) -> str:
     return getattr(targets[0], "id", "")
 
 
-def reads_environment(node: ast.AST) -> bool:
+def _is_setting(node: ast.AST) -> bool:
     """Tell whether an assignment reads a variable: its default is compared as a value."""
-    names = (getattr(inner, "attr", getattr(inner, "id", "")) for inner in ast.walk(node))
-    return bool(_target(node)) and any(name in ("environ", "getenv") for name in names)
+    return bool(_target(node)) and reads_environment(node)

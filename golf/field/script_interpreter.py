@@ -300,10 +300,12 @@ class Interpreter:
             else:
                 values.append(self.value(argument, names))
         keywords = {k.arg: self.value(k.value, names) for k in node.keywords if k.arg}
-        if name.endswith(("environ.get", "getenv")) and values:
-            default = values[1] if len(values) > 1 else None
-            self.defaults.setdefault(str(values[0]), default)
-            return self.variables.get(str(values[0]), default)
+        if name.endswith(("environ.get", "getenv")):
+            key, default = (values + [keywords.get(of) for of in ("key", "default")[len(values) :]])[:2]
+            if not isinstance(key, str):
+                return UNKNOWN
+            self.defaults.setdefault(key, default)
+            return self.variables.get(key, default)
         if name == "super":
             return super(names.get("__class__"), names.get("self"))
         if name == "getattr" and len(values) > 1:
@@ -324,6 +326,8 @@ class Interpreter:
         methods = set().union(*(names for kind, names in METHODS.items() if isinstance(owner, kind)))
         function = NUMBERS.get(name, called if name.rpartition(".")[2] in methods else None)
         return known_outcome(function, *values, **keywords) if is_small else UNKNOWN
+
+    _read = _call
 
     def _built(self, kind: type, values: list[Any], keywords: dict[str, Any]) -> Any:
         """Return an object of a class of torch or of the script. Raises `BuiltError` if it is the model."""

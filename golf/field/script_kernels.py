@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from golf.field.script_variables import variable_of
+from golf.field.script_reads import variable_of
 
 PACKAGE, ATTENTION = "flash_attn", "scaled_dot_product_attention"
 IS_GROUPED = {
@@ -20,6 +20,10 @@ IS_GROUPED = {
     "self.num_heads > self.num_kv_heads",
 }
 RATIO = "self.num_heads // self.num_kv_heads"
+COMPILE = "torch.compile"
+OPTIMIZERS = "torch.optim."
+HOW = {"fused", "foreach", "capturable", "non_blocking", "pin_memory"}  # keywords about speed alone
+HOWEVER = {"to", "cuda", "copy_", "empty", "zeros", "tensor"}  # methods and functions that take some of them
 COMPILER = ("torch._dynamo.config.", "torch._inductor.config.")
 
 
@@ -63,14 +67,26 @@ def _plain(node: Any, bound: Mapping[str, Any], values: Mapping[str, Any]) -> An
     for key, value in ast.iter_fields(node):
         if isinstance(value, list):
             calls = _attention(node) if isinstance(node, ast.FunctionDef) and key == "body" else []
-            new: Any = [_plain(i, bound, values) if isinstance(i, ast.AST) else i for i in _kept(value, calls)]
+            plain = [_plain(i, bound, values) if isinstance(i, ast.AST) else i for i in _kept(value, calls)]
+            new: Any = [part for item in plain for part in _without_choice(item)]
             if len(new) != len(value) or any(a is not b for a, b in zip(new, value, strict=True)):
                 changed[key] = new
         elif isinstance(value, ast.AST) and (part := _plain(value, bound, values)) is not value:
             changed[key] = part
+    if isinstance(node, ast.FunctionDef) and any(map(_is_compiler, node.decorator_list)):
+        changed["decorator_list"] = [of for of in node.decorator_list if not _is_compiler(of)]
     if changed:
         node = type(node)(**{**dict(ast.iter_fields(node)), **changed})
     return _expression(node, bound, values)
+
+
+def _without_choice(node: Any) -> list[Any]:
+    """Return a statement as a list of one, or what both branches of it do where they do the same."""
+    return node.body if isinstance(node, ast.If) and _is_alike(node.body, node.orelse) else [node]
+
+
+def _is_alike(a: list[ast.stmt], b: list[ast.stmt]) -> bool:
+    return len(a) == len(b) and all(ast.dump(one) == ast.dump(other) for one, other in zip(a, b, strict=True))
 
 
 def _expression(node: Any, bound: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
@@ -79,15 +95,21 @@ def _expression(node: Any, bound: Mapping[str, Any], values: Mapping[str, Any]) 
     is_found = isinstance(node, ast.Compare) and bound.get(getattr(node.left, "id", "")) is ...
     if is_found and isinstance(node.ops[0], ast.Is | ast.IsNot) and ast.unparse(node.comparators[0]) == "None":
         return ast.Constant(isinstance(node.ops[0], ast.IsNot))
+    if isinstance(node, ast.IfExp) and ast.dump(node.body) == ast.dump(node.orelse):
+        return node.body
     if not isinstance(node, ast.Call):
         return node
     called = getattr(node.func, "attr", getattr(node.func, "id", ""))
     if called == ATTENTION:
         kept = [k for k in node.keywords if k.arg != "enable_gqa" or ast.unparse(k.value) not in {*IS_GROUPED, "True"}]
         return ast.Call(node.func, node.args, kept)
-    if called == "compile":
-        kept = [k for k in node.keywords if k.arg != "disable" or not ast.unparse(k.value).startswith("sys.platform ")]
-        return ast.Call(node.func, node.args, kept)
+    if called == "compile" and ast.unparse(node.func) == COMPILE and len(node.args) == 1:
+        return node.args[0]
+    if ast.unparse(node.func) == "torch.inference_mode" and isinstance(node.func, ast.Attribute):
+        return ast.Call(ast.Attribute(node.func.value, "no_grad", node.func.ctx), node.args, node.keywords)
+    is_library = called in HOWEVER or ast.unparse(node.func).startswith(OPTIMIZERS)
+    if is_library and any(k.arg in HOW for k in node.keywords):
+        return ast.Call(node.func, node.args, [k for k in node.keywords if k.arg not in HOW])
     if called == "int" and len(node.args) == 1 and (variable := variable_of(node.args[0])) is not None:
         default = node.args[0].args[1] if isinstance(node.args[0], ast.Call) and len(node.args[0].args) > 1 else None
         # A quotient of whole numbers, whose conversion changes nothing.
@@ -103,12 +125,7 @@ def _attention(function: ast.FunctionDef) -> list[ast.Call]:
 
 def _kept(body: list[Any], calls: list[ast.Call]) -> list[Any]:
     """Return statements without settings of the compiler, and without heads that are repeated for `calls` alone."""
-    kept = [
-        node
-        for node in body
-        if not (isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute))
-        or not ast.unparse(target).startswith(COMPILER)
-    ]
+    kept = [node for node in body if not (isinstance(node, ast.Assign) and _only_compiles(node))]
     if len(calls) != 1 or any(not isinstance(argument, ast.Name) for argument in calls[0].args[1:3]):
         return kept
     heads = {argument.id for argument in calls[0].args[1:3] if isinstance(argument, ast.Name)}
@@ -118,6 +135,19 @@ def _kept(body: list[Any], calls: list[ast.Call]) -> list[Any]:
         for place, node in enumerate(kept)
         if not (_repeats(node, heads) and _loads(kept[place + 1 :], heads) <= inside)
     ]
+
+
+def _is_compiler(decorator: ast.expr) -> bool:
+    """Tell whether a decorator compiles its function, or keeps the compiler from it."""
+    return ast.unparse(decorator).startswith((COMPILE, "torch.compiler.", "torch._dynamo."))
+
+
+def _only_compiles(node: ast.Assign) -> bool:
+    """Tell whether an assignment sets the compiler, or something to what is compiled of it."""
+    target, value = ast.unparse(node.targets[0]), node.value
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == COMPILE and len(value.args) == 1:
+        return ast.unparse(value.args[0]) == target
+    return target.startswith(COMPILER)
 
 
 def _loads(body: Iterable[ast.stmt], names: set[str]) -> set[int]:

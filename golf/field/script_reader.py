@@ -26,6 +26,7 @@ from typing import Any
 
 import zstandard
 
+from golf.field.script_reads import with_plain_reads
 from golf.field.text import UnreadableError, content_of
 from golf.tables import any_of, table_of
 
@@ -95,7 +96,7 @@ def parsed_script(text: str, name: str = "the script") -> Script:
         problem = f"{name} has over {MOST_CHARACTERS:,} characters of source: no script is that large"
         return Script("", tuple(layers), None, problem)
     try:
-        return Script(text, tuple(layers), parse(text), is_still_packed=is_packed(text))
+        return Script(text, tuple(layers), with_plain_reads(parse(text)), is_still_packed=is_packed(text))
     # ast.parse raises ValueError for null bytes, and the last two for expressions that are nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Script(text, tuple(layers), None, f"{name} is not Python that this version reads ({error})")

@@ -10,10 +10,10 @@ import ast
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from golf.errors import GolfError
 from golf.field.script_reader import Script, parsed_script, read_script
+from golf.field.script_reads import names_in_texts, variable_of
 from golf.field.script_structure import script_structure
 from golf.field.text import TextFile, UnreadableError
 from golf.field.translation import Structure
@@ -31,7 +31,6 @@ _PRINTED = {
 _PAIR = re.compile(r"(?<![\w/])([a-z_]+):(\w[\w.+-]*)")
 _MODEL_PARAMS = re.compile(r"^model_params:\s*([\d,]+)", re.MULTILINE)
 _AS_NUMBER = {"True": "1", "False": "0", "None": ""}
-_READERS = ("get", "getenv")
 
 
 @dataclass
@@ -154,37 +153,13 @@ def variables_of_script(script: Script, name: str) -> ScriptVariables:
             name, default = variable
             variables.defaults.setdefault(name, default)
             holders.setdefault(name, set()).add(owners.get(id(node)))
+    # What is read by a computed name may be any of the names in its texts, with a default that is not known.
+    for name in names_in_texts(script.tree):
+        variables.defaults.setdefault(name, None)
     used = _used_names(script.tree)
     variables.unread = {name for name, of in holders.items() if None not in of and not of & used}
     variables.structure = script_structure(script.tree, variables.defaults)
     return variables
-
-
-def variable_of(node: ast.AST) -> tuple[str, str | None] | None:
-    """Return (name, default) of a call or subscript that reads the environment, None for anything else."""
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _READERS:
-        if "environ" not in ast.unparse(node.func) and "getenv" not in ast.unparse(node.func):
-            return None
-        arguments = [_constant(a) for a in node.args]
-        if arguments and isinstance(arguments[0], str):
-            default = arguments[1] if len(arguments) > 1 else None
-            return arguments[0], None if default is None else str(default)
-    if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
-        key = node.slice
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            return key.value, None
-    return None
-
-
-def _constant(node: ast.expr) -> Any:
-    """Return the value of a constant or of a product of numbers, such as `2048 * 48 * 8`; None for anything else."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        left, right = _constant(node.left), _constant(node.right)
-        if isinstance(left, int | float) and isinstance(right, int | float):
-            return left * right
-    return None
 
 
 def _used_names(tree: ast.Module) -> set[str]:

@@ -60,7 +60,7 @@ def second(h):
 
 
 h = Hyperparameters()
-print(second(h), kept(""), rounded(1.0))
+print(second(h), kept(f"{h}"), rounded(1.0))
 """
 MUTANTS = {  # what a relative may have otherwise, and the function that is named for it
     "scale).round()": "rounded",
