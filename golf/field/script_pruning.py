@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 Parts = dict[str, list[ast.stmt]]  # statements by the name of what they define
 INIT = ".__init__"
@@ -20,26 +19,22 @@ def pruned(parts: Parts, only_looks: Callable[[ast.AST | None], bool]) -> Parts:
     `only_looks` tells whether an expression has no effect but its value. Parts without such a thing stay the same.
     """
     while True:
-        read = _reads(parts)
-        unread = {name: names for name in parts if (names := _unread_parameters(name, parts[name], read))}
-        change = _Pruned({name.removesuffix(INIT): of for name, of in unread.items()}, read, only_looks)
+        names, attributes = _reads(parts)
+        called = {name: parts[name] for name in parts if name.removesuffix(INIT) in names}
+        unread = {name.removesuffix(INIT): of for name in called if (of := _unread_parameters(name, parts[name]))}
+        change = _Pruned(unread, attributes, only_looks)
         fewer = {name: change.part(name, statements) for name, statements in parts.items()}
         if all(fewer[name] is parts[name] for name in parts):
             return parts
         parts = fewer
 
 
-def _reads(parts: Parts) -> Counter[str]:
-    """Return how often each name, attribute and text is read, as any of them may stand for an attribute."""
-    nodes = (node for statements in parts.values() for statement in statements for node in ast.walk(statement))
-    return Counter(name for node in nodes for name in _name_read(node))
-
-
-def _name_read(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-        yield node.id if isinstance(node, ast.Name) else node.attr
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
+def _reads(parts: Parts) -> tuple[set[str], set[str]]:
+    """Return the names that are read, and the attributes; a text may be an attribute's for `getattr`."""
+    nodes = [node for statements in parts.values() for statement in statements for node in ast.walk(statement)]
+    names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return names, texts | {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
 
 
 def _function(name: str, statements: list[ast.stmt]) -> ast.FunctionDef | None:
@@ -48,9 +43,9 @@ def _function(name: str, statements: list[ast.stmt]) -> ast.FunctionDef | None:
     return statements[0] if is_called and len(statements) == 1 and isinstance(statements[0], ast.FunctionDef) else None
 
 
-def _unread_parameters(name: str, statements: list[ast.stmt], read: Counter[str]) -> dict[str, int]:
+def _unread_parameters(name: str, statements: list[ast.stmt]) -> dict[str, int]:
     """Return the parameters that a function does not read, with their places, -1 for those that are passed by name."""
-    if (function := _function(name, statements)) is None or not read[name.removesuffix(INIT)]:
+    if (function := _function(name, statements)) is None:
         return {}
     own = {n.id for statement in function.body for n in ast.walk(statement) if isinstance(n, ast.Name)}
     order = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][name.endswith(INIT) :]
@@ -62,7 +57,7 @@ class _Pruned(ast.NodeTransformer):
     """Takes parameters out of functions and their calls, and stores to attributes that nothing reads."""
 
     def __init__(
-        self, unread: Mapping[str, dict[str, int]], read: Counter[str], only_looks: Callable[[ast.AST | None], bool]
+        self, unread: Mapping[str, dict[str, int]], read: set[str], only_looks: Callable[[ast.AST | None], bool]
     ):
         self.unread, self.read, self.only_looks, self.changes = unread, read, only_looks, 0
 
@@ -87,7 +82,7 @@ class _Pruned(ast.NodeTransformer):
     def _is_unread(self, node: ast.Assign) -> bool:
         target = node.targets[0]
         is_own = isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "self"
-        return len(node.targets) == 1 and is_own and not self.read[target.attr] and self.only_looks(node.value)  # type: ignore[attr-defined]
+        return len(node.targets) == 1 and is_own and target.attr not in self.read and self.only_looks(node.value)  # type: ignore[attr-defined]
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
         self.generic_visit(node)
