@@ -41,8 +41,11 @@ def main(arguments: list[str]) -> int:
     from golf.field.script_translation import translated_script
     from golf.field.script_variables import ScriptVariables, public_variables
 
-    script = public_variables(args.script) if args.script else ScriptVariables()
-    translated = translated_script(args.line, script, declares=bool(args.script))
+    try:
+        script = public_variables(args.script) if args.script else ScriptVariables()
+        translated = translated_script(args.line, script, declares=bool(args.script))
+    except RecursionError:
+        raise GolfError(f"{args.script} is nested too deeply to be read: name its log instead.") from None
     translation = translated.translation
     print(shlex.join(translated.overrides))
     for sentence in translation.without_effect:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
-import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from golf.field.script_constants import with_constants
 from golf.field.script_inlining import inlined, own_variables
 from golf.field.script_pruning import pruned
 from golf.field.script_reads import reads_environment, variable_of
-from golf.field.script_reduction import reduced
+from golf.field.script_reduction import is_same, reduced
 from golf.field.script_switches import Switches, switches, without_rivals
 
 PRINTS = ("print", "log", "log0", "log_fn", "logprint", "log_print", "synchronize")
@@ -56,12 +55,12 @@ def live_digests(
     known = switches(tree, without_rivals(tree, values))
     whole, parts = _parts(tree), _parts(_left(tree, known))
     # What only a print calls runs, too.
-    starts = [*(s for name in parts if _is_start(name, tree) for s in parts[name]), *filter(_is_text, tree.body)]
+    reached = _starts(parts, tree)
+    waiting = [*(s for name in parts if name in reached for s in parts[name]), *filter(_is_text, tree.body)]
     by_word = dict[str, list[str]]()
     for name in parts:
         for word in {name.partition(".")[0], name.rpartition(".")[2]}:
             by_word.setdefault(word, []).append(name)
-    reached, waiting = {name for name in parts if _is_start(name, tree)}, starts
     while waiting:
         for word in set(_loads(waiting.pop())):
             for name in set(by_word.get(word, ())) - reached:
@@ -69,11 +68,11 @@ def live_digests(
                 waiting += parts[name]
     # The test of a branch that runs is what its variable has an effect by.
     tested = _parts(_left(tree, known, keeps_tests=True))
-    tested = pruned({name: tested[name] for name in reached}, _only_looks)
+    # What a branch defines has no part of its own where its test stays.
+    tested = pruned({name: tested.get(name, parts[name]) for name in reached}, _only_looks)
     loads = {word for part in tested.values() for node in part for kept in _trimmed(node) for word in _loads(kept)}
     parts = pruned({name: parts[name] for name in reached}, _only_looks)
-    is_whole = {name: all(map(operator.is_, parts[name], whole[name])) for name in reached}
-    is_whole = {name: same and len(parts[name]) == len(whole[name]) for name, same in is_whole.items()}
+    is_whole = {name: is_same(parts[name], whole.get(name, [])) for name in reached}
     return {name: of_whole[name] if is_whole[name] else _digest(parts[name]) for name in sorted(reached)}, loads
 
 
@@ -81,7 +80,7 @@ def _left(tree: ast.Module, known: Switches, *, keeps_tests: bool = False) -> as
     """Return a script without what does not run. What is left decides more, as fewer statements store to something."""
     for _ in range(MOST_PASSES):
         body = reduced(tree.body, with_constants(tree, known), keeps_tests=keeps_tests)
-        if all(map(operator.is_, body, tree.body)) and len(body) == len(tree.body):
+        if is_same(body, tree.body):
             break
         tree = ast.Module(body, [])
     return tree
@@ -103,12 +102,11 @@ def effective(tree: ast.Module, loads: set[str]) -> set[str]:
     return {name for name in everywhere if name in loads or name not in holders or holders[name] & loads}
 
 
-def _is_start(name: str, tree: ast.Module) -> bool:
-    """Tell whether a part runs without being called: statements of the module."""
-    defined = {
-        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    }
-    return name.partition(".")[0] not in defined
+def _starts(parts: Iterable[str], tree: ast.Module) -> set[str]:
+    """Return the parts that run without being called: statements of the module."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    defined = {node.name for node in tree.body if isinstance(node, kinds)}
+    return {name for name in parts if name.partition(".")[0] not in defined}
 
 
 def _loads(node: ast.AST) -> Iterator[str]:
@@ -124,17 +122,29 @@ def _loads(node: ast.AST) -> Iterator[str]:
 def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
     """Return the statements of a script by the names of what they define."""
     parts = dict[str, list[ast.stmt]]()
-    for node in tree.body:
+    for node in _with_branches(tree.body):
         if isinstance(node, ast.ClassDef):
-            if node.bases:
-                parts[node.name] = [ast.Expr(base) for base in node.bases]
-            for part in node.body:
-                name = getattr(part, "name", "") or _target(part)
-                if not (name and _is_setting(part)) and not _is_text(part):
-                    parts.setdefault(f"{node.name}.{name}" if name else node.name, []).append(part)
+            _add_class(node, parts)
         elif not (_imports(node) or _is_text(node) or _is_setting(node)):
             parts.setdefault(getattr(node, "name", "") or _target(node) or "statements", []).append(node)
     return parts
+
+
+def _with_branches(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements, and those of their branches: what a branch defines takes the place of what has its name."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If):
+            yield from _with_branches([*node.body, *node.orelse])
+
+
+def _add_class(kind: ast.ClassDef, parts: dict[str, list[ast.stmt]]) -> None:
+    if kind.bases:
+        parts[kind.name] = [ast.Expr(base) for base in kind.bases]
+    for part in kind.body:
+        name = getattr(part, "name", "") or _target(part)
+        if not (name and _is_setting(part)) and not _is_text(part):
+            parts.setdefault(f"{kind.name}.{name}" if name else kind.name, []).append(part)
 
 
 def _digest(parts: list[ast.stmt]) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+MOST_NODES = 100  # of an expression that takes the place of a name
 _HEADS = {ast.If: "test", ast.For: "iter"}  # the part of a statement that runs before its body, and once
 _WHOLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 _MAY_CHANGE = (ast.Call, ast.Await, ast.Attribute, ast.Subscript)
@@ -70,12 +72,22 @@ def _joined(body: list[Any], once: set[str]) -> list[Any]:
     # From the end, so that a value which goes through several names goes all the way.
     for node in reversed(body):
         target = _target(node)
-        joined = _with_value(left[-1], target, node.value) if left and target in once else None
+        is_joined = bool(left) and target in once and _is_short(node.value) and _is_short(left[-1])
+        joined = _with_value(left[-1], target, node.value) if is_joined else None
         if joined is None:
             left.append(node)
         else:
             left[-1] = joined
     return left[::-1]
+
+
+def _is_short(node: ast.AST) -> bool:
+    """Tell whether something has the length of a line or a few: longer chains of names would nest without end.
+
+    A body does not count, which nothing is put into.
+    """
+    head = getattr(node, _HEADS[type(node)]) if type(node) in _HEADS else node
+    return len([*itertools.islice(ast.walk(head), MOST_NODES + 1)]) <= MOST_NODES
 
 
 def _target(node: Any) -> str:

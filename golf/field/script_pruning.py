@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 Parts = dict[str, list[ast.stmt]]  # statements by the name of what they define
 INIT = ".__init__"
+MOST_ROUNDS = 6  # each takes away what the one before left without a reader
 
 
 def pruned(parts: Parts, only_looks: Callable[[ast.AST | None], bool]) -> Parts:
@@ -18,15 +19,16 @@ def pruned(parts: Parts, only_looks: Callable[[ast.AST | None], bool]) -> Parts:
 
     `only_looks` tells whether an expression has no effect but its value. Parts without such a thing stay the same.
     """
-    while True:
+    for _ in range(MOST_ROUNDS):
         names, attributes = _reads(parts)
         called = {name: parts[name] for name in parts if name.removesuffix(INIT) in names}
         unread = {name.removesuffix(INIT): of for name in called if (of := _unread_parameters(name, parts[name]))}
         change = _Pruned(unread, attributes, only_looks)
         fewer = {name: change.part(name, statements) for name, statements in parts.items()}
         if all(fewer[name] is parts[name] for name in parts):
-            return parts
+            break
         parts = fewer
+    return parts
 
 
 def _reads(parts: Parts) -> tuple[set[str], set[str]]:

@@ -49,12 +49,13 @@ def _plain(node: Any, known: Switches, keeps_tests: bool) -> Any:
             new = _open(value, inside)
         else:
             new = _plain(value, inside, keeps_tests) if isinstance(value, ast.AST) else value
-        if not _is_same(new, value):
+        if not is_same(new, value):
             changed[key] = new
     return type(node)(**{**dict(ast.iter_fields(node)), **changed}) if changed else node
 
 
-def _is_same(new: Any, old: Any) -> bool:
+def is_same(new: Any, old: Any) -> bool:
+    """Tell whether two values of a node's field are the very same, lists item by item."""
     if isinstance(old, list):
         return len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
     return new is old
@@ -67,7 +68,7 @@ def _open(test: ast.expr, known: Switches) -> ast.expr:
     sides = [_open(side, known) for side in _undecided(test, known)]
     if len(sides) == 1:
         return sides[0]
-    return test if _is_same(sides, test.values) else ast.BoolOp(test.op, sides)
+    return test if is_same(sides, test.values) else ast.BoolOp(test.op, sides)
 
 
 def _undecided(test: ast.BoolOp, known: Switches) -> Iterator[ast.expr]:

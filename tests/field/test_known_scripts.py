@@ -125,6 +125,8 @@ OTHERS = {  # what looks like the above and has an effect, and the function that
     ),
     "    return [h.matrix_lr": ("    h.matrix_lr = 1\n    return [h.matrix_lr", "first"),
     "return (t / scale)": ("return (scale / t)", "rounded"),
+    "\n\nh = ": ("\n\nif Hyperparameters.rows_kept > 2:\n    def first(h):\n        return [1]\n\n\nh = ", "first"),
+    "\n\ndef first(h)": ("\nif Hyperparameters.rows_kept > 2:\n    KEPT = 3\n\n\ndef first(h)", "KEPT"),
     "    return name ==": ("    if name:\n        raise StopIteration\n    return name ==", "kept"),
 }
 
