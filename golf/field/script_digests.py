@@ -127,7 +127,19 @@ def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
             _add_class(node, parts)
         elif not (_imports(node) or _is_text(node) or _is_setting(node)):
             parts.setdefault(getattr(node, "name", "") or _target(node) or "statements", []).append(node)
+    for name in _imported_within(tree) & {name.partition(".")[0] for name in parts}:
+        # A function that imports something by the name of a part calls that in its place.
+        parts.setdefault(name, []).append(ast.Expr(ast.Name("imported", ast.Load())))
     return parts
+
+
+def _imported_within(tree: ast.Module) -> set[str]:
+    """Return the names that functions and classes of a script import."""
+    inside = [
+        n for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom | ast.Try) for n in ast.walk(node)
+    ]
+    imports = [node for node in inside if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {(alias.asname or alias.name).partition(".")[0] for node in imports for alias in node.names}
 
 
 def _with_branches(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -1,4 +1,4 @@
-"""Where a public script reads the environment: by `os.environ`, by another name for it, or by a function of its own."""
+"""Reads of the environment in a public script: by `os.environ`, by another name for it, or by a function of its own."""
 
 from __future__ import annotations
 

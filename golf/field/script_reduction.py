@@ -1,4 +1,4 @@
-"""What is left of a script's code where its settings decide a branch.
+"""Code of a script without what does not run where its settings decide a branch.
 
 A branch that a setting switches off does nothing, nor does a statement behind one that leaves. `reduced` takes both
 away, and keeps whatever it cannot decide.

@@ -124,6 +124,7 @@ OTHERS = {  # what looks like the above and has an effect, and the function that
         "",  # a variable, which is compared as a value
     ),
     "    return [h.matrix_lr": ("    h.matrix_lr = 1\n    return [h.matrix_lr", "first"),
+    "    return h.rows_kept + total": ("    from other import rounded\n    return h.rows_kept + total", "rounded"),
     "return (t / scale)": ("return (scale / t)", "rounded"),
     "\n\nh = ": ("\n\nif Hyperparameters.rows_kept > 2:\n    def first(h):\n        return [1]\n\n\nh = ", "first"),
     "\n\ndef first(h)": ("\nif Hyperparameters.rows_kept > 2:\n    KEPT = 3\n\n\ndef first(h)", "KEPT"),
