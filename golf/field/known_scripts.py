@@ -11,12 +11,13 @@ import ast
 import csv
 import functools
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from golf.field.env_techniques import is_off
+from golf.field import env_names as names
+from golf.field.env_techniques import is_off, is_zero, variables_of_techniques
 from golf.field.script_digests import digests, effective, live_digests
 from golf.field.script_kernels import without_kernels
 from golf.lab.report.changes import CODE, change
@@ -51,8 +52,29 @@ class KnownScript:
     @functools.cached_property
     def live(self) -> dict[str, str]:
         """Return the digest of what the published run has of each function, without functions that it never calls."""
-        others = dict(entry.split("~") for entry in self.digests if "~" in entry)
+        others = dict(entry.split("~") for entry in self.digests if "~" in entry and "@" not in entry)
         return {name: digest for name, digest in (self.whole | others).items() if digest}
+
+    @functools.cached_property
+    def without(self) -> dict[str, dict[str, str]]:
+        """Return the digests of what the run would have of functions without a technique, by its variable."""
+        found = dict[str, dict[str, str]]()
+        for entry in (entry for entry in self.digests if "@" in entry):
+            of, _, variable = entry.partition("@")
+            name, _, digest = of.partition("~")
+            found.setdefault(variable, {})[name] = digest
+        return found
+
+    def live_under(self, name: str, off: Iterable[str]) -> str | None:
+        """Return the digest of what runs of a function with the techniques of the variables `off` switched off.
+
+        Returns an empty one where nothing of it runs, and None where that is not known.
+        """
+        forms = [self.without[variable][name] for variable in off if name in self.without.get(variable, {})]
+        if len(forms) > 1:
+            # Only what several switches leave alike is known under all of them.
+            return forms[0] if len({*forms}) == 1 and not forms[0] else None
+        return forms[0] if forms else self.live.get(name, "")
 
     @functools.cached_property
     def switched_on(self) -> set[str]:
@@ -90,14 +112,24 @@ def entries(tree: ast.Module, values: Mapping[str, str | None]) -> frozenset[str
     """Return what the table keeps of a script whose run had the texts `values` of the variables.
 
     `name:digest` is a function, `name~digest` what the run has of it if that is less, `name~` one that is never called,
-    and `=NAME` a variable that the run reads and has not off.
+    `name~digest@NAME` what it would have with the technique of a variable switched off, and `=NAME` a variable that the
+    run reads and has not off.
     """
     tree = without_kernels(tree, values)
     whole = digests(tree)
     live, loads = live_digests(tree, values, whole)
     less = {f"{name}~{live.get(name, '')}" for name in whole if live.get(name) != whole[name]}
-    on = {f"={name}" for name in effective(tree, loads) if values.get(name) and not is_off(values[name] or "")}
-    return frozenset({f"{name}:{digest}" for name, digest in whole.items()} | less | on)
+    on = {name for name in effective(tree, loads) if values.get(name) and not is_off(values[name] or "")}
+    for variable in on & _switches():
+        other, _ = live_digests(tree, {**values, variable: "0"}, whole)
+        less |= {f"{n}~{other.get(n, '')}@{variable}" for n in {*live, *other} if other.get(n) != live.get(n)}
+    return frozenset({f"{name}:{digest}" for name, digest in whole.items()} | less | {f"={name}" for name in on})
+
+
+def _switches() -> set[str]:
+    """Return the variables that switch something on, which a translation leaves out where they are off."""
+    of_techniques = {name for name, of in variables_of_techniques().items() if any(v.selects for _, v in of)}
+    return {"TTT_ENABLED", *names.SWITCHES, *names.FAMILIES, *names.LORA_TARGETS, *of_techniques}
 
 
 def likeness(tree: ast.Module, values: Mapping[str, str | None]) -> Likeness | None:
@@ -120,15 +152,20 @@ def likeness(tree: ast.Module, values: Mapping[str, str | None]) -> Likeness | N
     return Likeness(best, is_relative, tuple(sorted(unlike)), tuple(strange), unread)
 
 
-def _differing(known: KnownScript, whole: dict[str, str], live: dict[str, str], values: Collection[str]) -> list[str]:
+def _differing(
+    known: KnownScript, whole: dict[str, str], live: dict[str, str], values: Mapping[str, str | None]
+) -> list[str]:
     """Return the names of the functions in which a script differs from a known one."""
+    missing = known.switched_on - {*values}
+    off = [name for name in known.without if name in missing or is_zero(values.get(name) or "1")]
+    details = tuple(f"{of}_" for name in off if (of := names.switched_by(name)))
     # A part that the record switched on, and the script has no variable for, is no part that is off in both.
-    by_what_runs = known.switched_on <= {*values}
+    by_what_runs = all(name in off or (details and name.startswith(details)) for name in missing)
     return [
         name
         for name in {*known.whole, *whole}
         if known.whole.get(name) != whole.get(name)
-        and not (by_what_runs and known.live.get(name) == live.get(name))
+        and not (by_what_runs and known.live_under(name, off) == live.get(name, ""))
         and not any({known.whole.get(name), whole.get(name)} <= {*told} for told in TOLD.get(name, ()))
     ]
 
@@ -143,9 +180,9 @@ def on_preset(known: KnownScript, overrides: Sequence[str]) -> list[str]:
     # A list of techniques takes the place of the preset's.
     selected = [f"tech=[{','.join(sorted(({*own} | added) - removed))}]"] if added else []
     dropped = [f"drop=[{','.join(sorted(removed))}]"] if removed and not added else []
-    names = {*changed.settings, *(key for key in after if key.startswith(tuple(f"tech.{n}." for n in changed.added)))}
+    added_keys = (key for key in after if key.startswith(tuple(f"tech.{name}." for name in changed.added)))
     # Patterns of tensors are a table, of which a command line gives the whole.
-    keys = {"quant.by_name" if key.startswith("quant.by_name.") else key for key in names}
+    keys = {"quant.by_name" if key.startswith("quant.by_name.") else key for key in {*changed.settings, *added_keys}}
     settings = {key: _value(cfg, key) for key in sorted(keys) if not key.endswith(LABELS) and not key.startswith(CODE)}
     machine = [o for o in overrides if o.startswith(("launch.", "seed=", "name="))]
     return [

@@ -17,7 +17,8 @@ import torch
 from golf.field.script_switches import FUNCTIONS, NOT_FOLLOWED, Switches, is_cheap, stored_attributes
 from golf.field.static_values import UNKNOWN
 
-MOST_ROUNDS = 4  # of values that are passed on: from the settings to the model, a block, its attention and a gate
+MOST_ROUNDS = 5  # of values that are passed on: from the settings to the model, a block, its attention and a gate
+ANSWERS = {"__bool__", "__len__", "__eq__", "__getattr__", "__new__"}  # methods that say what a test asks
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -34,10 +35,14 @@ class Called:
 class Self:
     """An object of a class whose attributes are known in part."""
 
+    is_followed = False  # the interpreter does not call it
+
     def __init__(self, known: dict[str, Any]):
         self.__dict__ |= known
 
     def __getattr__(self, name: str) -> Any:
+        if name[:2] == "__":
+            raise AttributeError(name)
         return UNKNOWN
 
 
@@ -48,16 +53,37 @@ def with_constants(tree: ast.Module, known: Switches) -> Switches:
         facts, scopes = dict[int, dict[str, Any]](), dict[int, Switches]()
         for of in called.values():
             facts[id(of.function)] = {} if of.is_open else _values(of, known, scopes)
-        more = replace(known, facts=facts)
+        more, objects = replace(known, facts=facts), dict[str, Self]()
         for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
             own = Self(_attributes(kind, stores, more))
+            if kind.name in called and not ANSWERS & {getattr(method, "name", "") for method in kind.body}:
+                objects[kind.name] = own
             for method in kind.body:
                 if isinstance(method, ast.FunctionDef) and [a.arg for a in method.args.args][:1] == ["self"]:
                     facts.setdefault(id(method), {})["self"] = own
-        if facts.keys() == known.facts.keys() and all(_is_same(facts[key], known.facts[key]) for key in facts):
+        is_done = facts.keys() == known.facts.keys() and all(_is_same(facts[key], known.facts[key]) for key in facts)
+        is_done = is_done and _is_same(objects, known.objects)
+        known = replace(more, objects=objects)
+        if is_done:
             break
-        known = more
-    return known
+    return replace(known, results=_results(called))
+
+
+def _results(called: Mapping[str, Called]) -> dict[str, Any]:
+    """Return what functions return that do nothing else, by their names, where it is a constant."""
+    found = dict[str, Any]()
+    for name, of in called.items():
+        if name != of.function.name or of.function.decorator_list or of.is_open:
+            continue
+        body = [node for node in of.function.body if not _does_nothing(node)] or [ast.Return()]
+        value = body[0].value or ast.Constant(None) if isinstance(body[0], ast.Return) else None
+        if isinstance(value, ast.Constant):
+            found[name] = value
+    return found
+
+
+def _does_nothing(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
 def _is_same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -68,7 +94,7 @@ def _is_same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 def _called(tree: ast.Module) -> dict[str, Called]:
     """Return the functions and classes of a script by name, with their calls."""
     found = dict[str, Called]()
-    names = Counter(getattr(node, "name", "") for node in tree.body)
+    names = _bindings(tree)
     for node in tree.body:
         inside = [node] if isinstance(node, ast.FunctionDef) else getattr(node, "body", [])
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or names[node.name] > 1:
@@ -84,6 +110,21 @@ def _called(tree: ast.Module) -> dict[str, Called]:
             elif not (isinstance(parent, ast.Attribute) or _is_question(parent)):
                 of.is_open = True
     return found
+
+
+def _bindings(tree: ast.Module) -> Counter[str]:
+    """Return how often a script binds each name, in whatever scope."""
+    names = Counter[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names[node.id] += 1
+        elif isinstance(node, ast.arg):
+            names[node.arg] += 1
+        elif isinstance(node, ast.alias):
+            names[node.asname or node.name] += 1
+        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            names[node.name] += 1
+    return names
 
 
 def _is_question(node: ast.AST) -> bool:
@@ -128,6 +169,8 @@ def _values(of: Called, known: Switches, scopes: dict[int, Switches]) -> dict[st
 
 def _is_one(values: list[Any]) -> bool:
     first = values[0]
+    if isinstance(first, Self):
+        return all(value is first for value in values)
     return isinstance(first, PLAIN) and all(type(value) is type(first) and value == first for value in values)
 
 

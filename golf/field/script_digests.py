@@ -10,10 +10,11 @@ import ast
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from golf.field.script_constants import with_constants
+from golf.field.script_copies import filled, unread_containers, without_copies
 from golf.field.script_inlining import inlined, own_variables
 from golf.field.script_pruning import pruned
 from golf.field.script_reads import reads_environment, variable_of
@@ -27,13 +28,14 @@ _LOOKS = {
     *("perf_counter", "time", "sum", "len", "int", "float", "str", "round", "min", "max", "sorted", "list", "numel"),
     *("parameters", "named_parameters", "items", "values", "keys", "glob", "resolve", "Path", "enumerate", "zip"),
     *("range", "isinstance", "hasattr", "bool", "max_memory_allocated", "max_memory_reserved", "join", "exists"),
-    *("get", "getenv", "is_available", "vocab_size", "device_count", "stat"),
+    *("get", "getenv", "is_available", "vocab_size", "device_count", "stat", "modules", "item", "tolist"),
+    *("set", "tuple", "frozenset", "dict", "any", "all", "split", "encode", "startswith", "endswith", "lower", "strip"),
 }
 # Calls that only free or count memory.
 FREES = {"gc.collect", "torch.cuda.empty_cache", "torch.cuda.reset_peak_memory_stats", "sys.stdout.flush"}
 VALIDATES = ("should_validate",)  # what says when a run validates, which trains nothing
 _NOTHING = (ast.Pass, ast.Import, ast.ImportFrom)
-MOST_PASSES = 3  # over a script, each of which takes away what the one before decided
+MOST_PASSES = 4  # over a script, each of which takes away what the one before decided
 DIGITS = 6  # hexadecimal, of a digest
 _SKIPPED = {"ctx", "type_comment", "kind", "annotation", "returns", "type_params", "simple"}
 _ERROR = re.compile(r"\w+Error|Exception|SystemExit")
@@ -102,11 +104,17 @@ def effective(tree: ast.Module, loads: set[str]) -> set[str]:
     return {name for name in everywhere if name in loads or name not in holders or holders[name] & loads}
 
 
-def _starts(parts: Iterable[str], tree: ast.Module) -> set[str]:
+def _starts(parts: Mapping[str, list[ast.stmt]], tree: ast.Module) -> set[str]:
     """Return the parts that run without being called: statements of the module."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     defined = {node.name for node in tree.body if isinstance(node, kinds)}
-    return {name for name in parts if name.partition(".")[0] not in defined}
+    # A constant of the module counts where something reads it.
+    values = {name for name, nodes in parts.items() if all(_is_value(node) for node in nodes)}
+    return {name for name in parts if name.partition(".")[0] not in defined} - values
+
+
+def _is_value(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign | ast.AnnAssign) and bool(_target(node)) and _only_looks(node)
 
 
 def _loads(node: ast.AST) -> Iterator[str]:
@@ -125,12 +133,18 @@ def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
     for node in _with_branches(tree.body):
         if isinstance(node, ast.ClassDef):
             _add_class(node, parts)
-        elif not (_imports(node) or _is_text(node) or _is_setting(node)):
+        elif not (_imports(node) or _is_text(node) or _is_setting(node) or _only_prints(node)):
             parts.setdefault(getattr(node, "name", "") or _target(node) or "statements", []).append(node)
     for name in _imported_within(tree) & {name.partition(".")[0] for name in parts}:
         # A function that imports something by the name of a part calls that in its place.
         parts.setdefault(name, []).append(ast.Expr(ast.Name("imported", ast.Load())))
     return parts
+
+
+def _only_prints(node: ast.stmt) -> bool:
+    """Tell whether a statement defines what statements call to print something, which returns nothing."""
+    is_log = isinstance(node, ast.FunctionDef) and node.name in PRINTS
+    return is_log and not any(isinstance(inner, ast.Return | ast.Yield) and inner.value for inner in ast.walk(node))
 
 
 def _imported_within(tree: ast.Module) -> set[str]:
@@ -171,24 +185,25 @@ def _trimmed(node: ast.stmt, unread: frozenset[str] = frozenset(), *, guards: bo
     `unread` are variables that nothing reads. Without `guards` errors stay, as something may catch them.
     """
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        guards = not any(isinstance(inner, ast.Try) for inner in ast.walk(node))
         # Without its prints a function may have variables that nothing reads any more.
         for _ in range(3):
-            node = _rebuilt(node, unread, guards=guards)
+            node = _rebuilt(node, unread, guards=True)
             if (fewer := _unread(node)) <= unread:
                 break
             unread |= fewer
-        return [inlined(node)]
+        return [inlined(without_copies(node))]
     if _is_text(node) or isinstance(node, _NOTHING) or (guards and isinstance(node, ast.Assert)):
         return []
     if isinstance(node, ast.Delete) and all(isinstance(target, ast.Name) for target in node.targets):
         return []
     if isinstance(node, ast.Assign) and _target(node) in VALIDATES:
         return []
+    if unread and filled(node, _only_looks) in unread:
+        return []
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and _target(node) in unread:
         if _only_looks(node):
             return []
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        if node.value is not None and len(getattr(node, "targets", [node])) == 1:
             return [ast.Expr(node.value)]
     if isinstance(node, ast.If) and guards and not node.orelse and len(node.body) == 1:
         raised = node.body[0].exc if isinstance(node.body[0], ast.Raise) else None
@@ -206,7 +221,9 @@ def _rebuilt(node: Any, unread: frozenset[str], *, guards: bool) -> Any:
     fields = dict(ast.iter_fields(node))
     for name, value in fields.items():
         if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-            fields[name] = [kept for inner in value for kept in _trimmed(inner, unread, guards=guards)]
+            # What a `try` catches may be one of the errors.
+            own = guards and not (isinstance(node, ast.Try) and name == "body")
+            fields[name] = [kept for inner in value for kept in _trimmed(inner, unread, guards=own)]
         elif isinstance(value, list) and value and isinstance(value[0], ast.ExceptHandler | ast.match_case):
             fields[name] = [_rebuilt(inner, unread, guards=guards) for inner in value]
     return type(node)(**fields)
@@ -219,7 +236,8 @@ def _unread(function: ast.AST) -> frozenset[str]:
     outside = {name for node in nodes if not isinstance(node, ast.Name) for name in node.names}
     # A text may be the name of a variable for locals(), eval or an f-string that was not read.
     read = {name.id for name in names if isinstance(name.ctx, ast.Load)} | outside
-    return frozenset({name.id for name in names if isinstance(name.ctx, ast.Store)} - read)
+    own = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return frozenset((own - read) | (unread_containers(function, _only_looks) & own - outside))
 
 
 def _only_looks(node: ast.AST | None) -> bool:

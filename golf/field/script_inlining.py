@@ -71,7 +71,7 @@ def _joined(body: list[Any], once: set[str]) -> list[Any]:
     left: list[Any] = []
     # From the end, so that a value which goes through several names goes all the way.
     for node in reversed(body):
-        target = _target(node)
+        target = assigned_name(node)
         is_joined = bool(left) and target in once and _is_short(node.value) and _is_short(left[-1])
         joined = _with_value(left[-1], target, node.value) if is_joined else None
         if joined is None:
@@ -90,7 +90,7 @@ def _is_short(node: ast.AST) -> bool:
     return len([*itertools.islice(ast.walk(head), MOST_NODES + 1)]) <= MOST_NODES
 
 
-def _target(node: Any) -> str:
+def assigned_name(node: Any) -> str:
     """Return the one name that a statement assigns a value to, empty for other statements."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         return getattr(node.targets[0], "id", "")

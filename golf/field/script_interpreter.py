@@ -306,6 +306,9 @@ class Interpreter:
                 return UNKNOWN
             self.defaults.setdefault(key, default)
             return self.variables.get(key, default)
+        if name == "isinstance" and len(values) == 2 and isinstance(values[0], bool | int | float | str | None):
+            # A class of the script is unknown and has no such objects.
+            return False if ast.unparse(node.args[1]) in ("Tensor", "torch.Tensor") else UNKNOWN
         if name == "super":
             return super(names.get("__class__"), names.get("self"))
         if name == "getattr" and len(values) > 1:
@@ -320,6 +323,8 @@ class Interpreter:
         if name in LISTS:
             return elements(known_outcome(LISTS[name], *values, **keywords)) or UNKNOWN
         if name in LIBRARY:
+            # Nothing has memory here, on whatever device the script puts it.
+            keywords.pop("device", None)
             return known_outcome(called, *values, **keywords)
         owner = getattr(called, "__self__", UNKNOWN)
         is_small = all(map(is_flat, values)) and not (isinstance(owner, list) and len(owner) > MOST_ITEMS)

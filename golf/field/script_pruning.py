@@ -23,6 +23,7 @@ def pruned(parts: Parts, only_looks: Callable[[ast.AST | None], bool]) -> Parts:
         names, attributes = _reads(parts)
         called = {name: parts[name] for name in parts if name.removesuffix(INIT) in names}
         unread = {name.removesuffix(INIT): of for name in called if (of := _unread_parameters(name, parts[name]))}
+        unread = _without_effects(unread, parts, only_looks)
         change = _Pruned(unread, attributes, only_looks)
         fewer = {name: change.part(name, statements) for name, statements in parts.items()}
         if all(fewer[name] is parts[name] for name in parts):
@@ -53,6 +54,23 @@ def _unread_parameters(name: str, statements: list[ast.stmt]) -> dict[str, int]:
     order = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][name.endswith(INIT) :]
     places = {**{of: place for place, of in enumerate(order)}, **{a.arg: -1 for a in function.args.kwonlyargs}}
     return {of: place for of, place in places.items() if of not in own}
+
+
+def _without_effects(
+    unread: dict[str, dict[str, int]], parts: Parts, only_looks: Callable[[ast.AST | None], bool]
+) -> dict[str, dict[str, int]]:
+    """Return the parameters in `unread` whose arguments have no effect but their value, in all calls."""
+    nodes = (node for statements in parts.values() for statement in statements for node in ast.walk(statement))
+    kept = {name: dict(of) for name, of in unread.items()}
+    for node in nodes:
+        if isinstance(node, ast.Call) and (names := kept.get(getattr(node.func, "id", ""))):
+            given = dict(enumerate(node.args))
+            by_name = {keyword.arg: keyword.value for keyword in node.keywords}
+            for name, place in [*names.items()]:
+                value = by_name.get(name, given.get(place))
+                if value is not None and not only_looks(value):
+                    del names[name]
+    return {name: of for name, of in kept.items() if of}
 
 
 class _Pruned(ast.NodeTransformer):

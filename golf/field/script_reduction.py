@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from golf.field.script_switches import FUNCTIONS, Switches
+from golf.field.script_switches import FUNCTIONS, Switches, is_cheap
 
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -24,7 +24,9 @@ def reduced(body: Sequence[ast.stmt], known: Switches, *, keeps_tests: bool = Fa
     for node in body:
         if isinstance(node, ast.If) and (holds := known.holds(node.test)) is not None:
             branch = reduced(node.body if holds else node.orelse, known, keeps_tests=keeps_tests)
-            left += [ast.If(node.test, branch, [ast.Break()])] if keeps_tests and branch else branch
+            # Whatever is reduced once more takes the same branch.
+            test = node.test if holds else ast.UnaryOp(ast.Not(), node.test)
+            left += [ast.If(test, branch, [ast.Break()])] if keeps_tests and branch else branch
             if branch and isinstance(branch[-1], _LEAVES):
                 break
             continue
@@ -38,6 +40,8 @@ def _plain(node: Any, known: Switches, keeps_tests: bool) -> Any:
     """Return a node without what does not run in it, the same one where all of it may run: its digest is known."""
     if isinstance(node, ast.IfExp) and not keeps_tests and (holds := known.holds(node.test)) is not None:
         return _plain(node.body if holds else node.orelse, known, keeps_tests)
+    if isinstance(node, ast.Call) and not keeps_tests and (result := _result(node, known)) is not None:
+        return result
     inside = known.within(node) if isinstance(node, FUNCTIONS) else known
     changed = dict[str, Any]()
     for key, value in ast.iter_fields(node):
@@ -52,6 +56,12 @@ def _plain(node: Any, known: Switches, keeps_tests: bool) -> Any:
         if not is_same(new, value):
             changed[key] = new
     return type(node)(**{**dict(ast.iter_fields(node)), **changed}) if changed else node
+
+
+def _result(node: ast.Call, known: Switches) -> ast.expr | None:
+    """Return what a call returns of a function that does nothing else, None for other calls."""
+    values = [*node.args, *(keyword.value for keyword in node.keywords)]
+    return known.results.get(getattr(node.func, "id", "")) if all(map(is_cheap, values)) else None
 
 
 def is_same(new: Any, old: Any) -> bool:

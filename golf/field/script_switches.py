@@ -22,6 +22,7 @@ SETTINGS = "Hyperparameters"
 TABLES = ("globals", "vars")  # calls whose result can be stored to
 STORES = ("setattr", "exec", *TABLES)  # calls that may store to any setting
 CHEAP = {"int", "float", "bool", "str", "len", "min", "max", "get", "getenv", "lower", "upper", "strip", "split"}
+ITSELF = {"to", "cuda", "cpu", "float", "half", "bfloat16", "eval", "train", "requires_grad_"}  # methods of modules
 NOT_FOLLOWED = (BuiltError, LeftError, UncountableError, RecursionError)
 
 
@@ -34,6 +35,8 @@ class Switches:
     owners: frozenset[str] = frozenset()  # the names of the class of settings and of its objects
     bindings: dict[int, Any] = field(default_factory=dict)  # of functions, by their ids
     facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # known parameters of functions, by their ids
+    objects: Mapping[str, Any] = field(default_factory=dict)  # what is known of the objects of a class, by its name
+    results: Mapping[str, Any] = field(default_factory=dict)  # of functions that return a constant, by their names
 
     def holds(self, test: ast.expr) -> bool | None:
         """Return whether a test holds, None where settings and constants do not decide it."""
@@ -52,12 +55,23 @@ class Switches:
         # A parameter by the name of the settings is the settings.
         names = self.names.new_child(dict.fromkeys((bound | {*assigned}) - self.owners, UNKNOWN))
         for name, value in assigned.items():
-            if value is not None and name not in bound and is_cheap(value):
+            if value is None or name in bound:
+                continue
+            if (made := self.objects.get(_made(value))) is not None:
+                names[name] = made
+            elif is_cheap(value):
                 with contextlib.suppress(*NOT_FOLLOWED), torch.device("meta"):
                     names[name] = self.walk.value(value, names)
         # A parameter that is stored to has other values, too.
         names |= {n: value for n, value in self.facts.get(id(function), {}).items() if n not in assigned}
         return replace(self, names=names)
+
+
+def _made(value: ast.expr) -> str:
+    """Return the name of what a value is an object of: that is called, and then methods which return the object."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ITSELF:
+        value = value.func.value
+    return getattr(value.func, "id", "") if isinstance(value, ast.Call) else ""
 
 
 def _assigned(function: Scope) -> dict[str, ast.expr | None]:

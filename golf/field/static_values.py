@@ -53,7 +53,7 @@ def outcome(compute: Callable[..., Any] | None, *values: Any, **keywords: Any) -
         return UNKNOWN
     try:
         result = compute(*values, **keywords)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError):
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RuntimeError):
         return UNKNOWN
     is_large = isinstance(result, int) and abs(result) > LARGEST_NUMBER
     return UNKNOWN if is_large or (isinstance(result, str | list | tuple) and len(result) > MOST_ITEMS) else result

@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from golf.field import known_scripts
 from golf.field.known_scripts import TABLE, entries
 from golf.field.script_reader import read_script
-from golf.field.script_translation import ScriptTranslation, translated_script
+from golf.field.script_translation import translated_script
 from golf.field.script_variables import ScriptVariables, variables_of_log, variables_of_script
 from golf.lab.report.changes import differing_keys
 from golf.paths import ROOT
@@ -43,15 +44,16 @@ def main(checkout: Path) -> None:
     with (ROOT / "docs/records.csv").open(newline="", encoding="utf-8") as file:
         records = list(csv.DictReader(file))
     lines = {known["folder"]: known["line"] for known in _rows()}
-    scripts = {row["folder"]: script_of(checkout, row) for row in records}
-    rows = [row_of(row, scripts[row["folder"]], lines.get(row["folder"], "")) for row in records]
+    of_records = [(checkout, record, lines.get(record["folder"], "")) for record in records]
+    with ProcessPoolExecutor() as workers:
+        rows = [*workers.map(row_of, *zip(*of_records, strict=True))]
     _shorten(rows)
     with TABLE.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    known_scripts.known_scripts.cache_clear()
-    said = [line_of(row, translated_script(row["line"], scripts[row["folder"]])) for row in rows]
+    with ProcessPoolExecutor() as workers:  # which read the table anew
+        said = [*workers.map(line_of, rows, *zip(*of_records, strict=True))]
     equal = sum(line[1] == "0" and line[2] == "0" for line in said)
     body = "\n".join(f"| {' | '.join(line)} |" for line in said)
     PAGE.write_text(PROSE.read_text(encoding="utf-8").format(rows=body, count=len(said), equal=equal), encoding="utf-8")
@@ -90,9 +92,9 @@ def script_of(checkout: Path, record: dict[str, str]) -> ScriptVariables:
 KNOWN = known_scripts.known_scripts
 
 
-def row_of(record: dict[str, str], script: ScriptVariables, line: str) -> dict[str, str]:
+def row_of(checkout: Path, record: dict[str, str], line: str) -> dict[str, str]:
     """Return the row of a record; its translation is that of a script which is no known one."""
-    known_scripts.known_scripts.cache_clear()
+    script = script_of(checkout, record)
     known_scripts.known_scripts = lambda: ()  # type: ignore[assignment]
     try:
         found = translated_script(line, script)
@@ -110,8 +112,10 @@ def row_of(record: dict[str, str], script: ScriptVariables, line: str) -> dict[s
     }
 
 
-def line_of(row: dict[str, str], found: ScriptTranslation) -> list[str]:
+def line_of(row: dict[str, str], checkout: Path, record: dict[str, str], line: str) -> list[str]:
     """Return folder, exit status, settings unlike the preset's, and those by names and marks alone."""
+    known_scripts.known_scripts.cache_clear()
+    found = translated_script(line, script_of(checkout, record))
     preset = identity(compose([f"experiment={row['experiment']}", "scale=record"]))
     whole = len(differing_keys([preset, identity(compose(found.overrides))]))
     try:

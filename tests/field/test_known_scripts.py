@@ -98,7 +98,7 @@ def compared(text: str) -> Likeness:
 EQUAL = {  # what a relative may have otherwise without any effect
     "keeps {h": "it keeps {h",
     "scale: float = 1.0": "scale=1.0",
-    "\n\n\ndef kept": "\n\n\n\ndef kept",
+    "\n\n\ndef kept": "\nKEPT = (3, 'no one reads it')\n\n\ndef kept",
     "import os\n": "import os\ntry:\n    import fast as slow\nexcept ImportError:\n    import slow\n",
     "    return [h.matrix_lr": "    assert h\n    if not h:\n        raise ValueError(h)\n    return [h.matrix_lr",
     "    total = len(first(h))": "    t = time.time()\n    log(time.time() - t)\n    total = len(first(h))",
@@ -127,7 +127,7 @@ OTHERS = {  # what looks like the above and has an effect, and the function that
     "    return h.rows_kept + total": ("    from other import rounded\n    return h.rows_kept + total", "rounded"),
     "return (t / scale)": ("return (scale / t)", "rounded"),
     "\n\nh = ": ("\n\nif Hyperparameters.rows_kept > 2:\n    def first(h):\n        return [1]\n\n\nh = ", "first"),
-    "\n\ndef first(h)": ("\nif Hyperparameters.rows_kept > 2:\n    KEPT = 3\n\n\ndef first(h)", "KEPT"),
+    "\n\ndef first(h)": ("\nif Hyperparameters.rows_kept > 2:\n    KEPT = seed(3)\n\n\ndef first(h)", "KEPT"),
     "    return name ==": ("    if name:\n        raise StopIteration\n    return name ==", "kept"),
 }
 
@@ -198,3 +198,31 @@ def test_the_table_has_every_record_once() -> None:
     assert {known.folder: known.experiment for known in known_scripts()} == records
     assert all(len(known.digests) > 30 for known in known_scripts()) and len(records) == 51
     assert Path(TABLE).stat().st_size < 200_000
+
+
+SWITCHED = SCRIPT.replace("    if h.doubles:\n        return 2\n", "    if h.ema_enabled:\n        return 2\n").replace(
+    '    doubles = bool(int(os.environ.get("DOUBLES", "0")))\n',
+    '    ema_enabled = bool(int(os.environ.get("EMA_ENABLED", "1")))\n',
+)
+
+
+def test_a_technique_that_a_script_has_off_is_compared_by_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = variables_of_script(parsed_script(SWITCHED), "x")
+    assert script.tree is not None
+    own = KnownScript("ours", PRESET, entries(script.tree, script.defaults), {}, ())
+    monkeypatch.setattr(module, "known_scripts", lambda: (own,))
+    assert compared(SWITCHED).differing == ()
+    # The script writes the part in its own way, and has it off.
+    ways = SWITCHED.replace("        return 2\n", "        return len(first(h)) ** 2\n")
+    assert compared(ways).differing == ("second",)
+    assert compared(ways.replace('"EMA_ENABLED", "1"', '"EMA_ENABLED", "0"')).differing == ()
+    # Its variable says no more than that the part is off: where the part is always there, it is named.
+    always = ways.replace("if h.ema_enabled:", "if h.rows_kept:").replace('"EMA_ENABLED", "1"', '"EMA_ENABLED", "0"')
+    assert compared(always).differing == ("second",)
+    without = ways.replace("    if h.ema_enabled:\n        return len(first(h)) ** 2\n", "")
+    assert compared(without.replace('"EMA_ENABLED", "1"', '"EMA_ENABLED", "0"')).differing == ()
+    assert compared(without).differing == ("second",)
+    # Or it has neither the part nor its variable, which is no script with the part and without the variable.
+    variable = '    ema_enabled = bool(int(os.environ.get("EMA_ENABLED", "1")))\n'
+    assert compared(without.replace(variable, "")).differing == ()
+    assert compared(SWITCHED.replace(variable, "").replace("if h.ema_enabled:", "if True:")).differing == ("second",)

@@ -226,3 +226,8 @@ def test_public_scripts_have_the_numbers_of_their_logs(number: str) -> None:
     assert tree is not None
     assert parameter_count(tree, {}) == PUBLIC[number]
     assert torch.get_default_device().type == "cpu"
+
+
+def test_a_table_on_the_device_is_followed_without_one() -> None:
+    table = 'table = torch.arange(4, device="cuda").sum()\n'
+    assert counted(HEAD + table + MODEL + MAIN) == counted(HEAD + MODEL + MAIN)

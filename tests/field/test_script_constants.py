@@ -62,9 +62,25 @@ def mixed(x, y, weight={default}, *, times=1):
     return x
 
 
+def quiet(value, more=0):
+{quiet}
+
+
+class Lone:
+    def __init__(self, scale):
+        self.scale = scale if args.gate else None
+        self.rank = {lone}
+
+
+def asked(lone, x):
+    return f(x) if lone.scale is None else lone.rank
+
+
 def run(x, y):
     a, b = Block({block}), Block({other})
+    lone = Lone({size})
 {run}
+    y = asked(lone, y)
     return a.forward(mixed({call})), b.forward(y)
 """
 VALUES = ["0", "1", "2", "args.gate", "args.depth", "args.gate > 0"]
@@ -72,9 +88,19 @@ KNOWN_THERE = {  # what the parts of the script may read
     "init": ["mode", "scale", "size"],
     "forward": ["self.mode", "self.size", "x", "getattr(self, 'unread', 3)"],
     "mixed": ["x", "y", "weight", "times"],
-    "run": ["x", "y"],
+    "run": ["x", "y", "a.is_on", "b.is_on", "lone.scale", "lone.rank", "quiet(x)", "quiet(1, y)", "quiet(f(2))"],
 }
-STORES = {"init": ["self.mode", "self.size", "size"], "forward": ["x", "self.mode", "self.other"]}
+STORES = {"init": ["self.mode", "self.size", "size"], "forward": ["x", "self.mode", "self.other"]} | {
+    "run": ["x", "y", "b.is_on", "lone.rank"]
+}
+QUIET = [
+    "    return 2",
+    "    return None",
+    "    pass",
+    "    return value",
+    "    if args.gate:\n        return f(value)\n    return 0",
+    "    if more:\n        return 1\n    return 0",
+]
 
 
 @st.composite
@@ -113,6 +139,9 @@ def scripts(draw: st.DrawFn) -> str:
         forward=draw(bodies("forward", 8)),
         mixed=draw(bodies("mixed", 4)),
         run=draw(bodies("run", 4)),
+        quiet=draw(st.sampled_from(QUIET)),
+        lone=draw(value),
+        size=draw(one),
     )
 
 

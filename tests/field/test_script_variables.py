@@ -46,7 +46,7 @@ model = GPT(Hyperparameters().num_layers)
 @pytest.fixture(params=["plain", "packed"])
 def script(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     path = tmp_path / "train_gpt.py"
-    text = SCRIPT + "".join(f"value_{i} = {i}\n" for i in range(300))
+    text = SCRIPT + "".join(f"value_{i} = seeded({i})\n" for i in range(300))
     if request.param == "packed":
         packed = base64.b85encode(lzma.compress(text.encode())).decode()
         text = f"import lzma, base64\nexec(lzma.decompress(base64.b85decode({packed!r})))\n"
