@@ -55,7 +55,9 @@ def live_digests(
     names that this loads: a setting that is not among them has no effect.
     """
     known = switches(tree, without_rivals(tree, values))
-    whole, parts = _parts(tree), _parts(_left(tree, known))
+    whole = _parts(tree)
+    # A setting whose read of a variable is decided stays a setting, and is no part.
+    parts = {name: nodes for name, nodes in _parts(_left(tree, known)).items() if name in whole}
     # What only a print calls runs, too.
     reached = _starts(parts, tree)
     waiting = [*(s for name in parts if name in reached for s in parts[name]), *filter(_is_text, tree.body)]

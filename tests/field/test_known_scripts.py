@@ -200,6 +200,13 @@ def test_the_table_has_every_record_once() -> None:
     assert Path(TABLE).stat().st_size < 200_000
 
 
+def test_a_setting_that_reads_no_variable_in_the_end_is_no_part(known: KnownScript) -> None:
+    steps = '    steps = int(os.environ["STEPS"]) if os.environ.get("STEPS") else None\n'
+    text = SCRIPT.replace("class Hyperparameters:\n", f"class Hyperparameters:\n{steps}")
+    assert compared(text.replace("+ total", "+ total + h.steps")).differing == ("second",)
+    assert compared(text).differing == ()
+
+
 SWITCHED = SCRIPT.replace("    if h.doubles:\n        return 2\n", "    if h.ema_enabled:\n        return 2\n").replace(
     '    doubles = bool(int(os.environ.get("DOUBLES", "0")))\n',
     '    ema_enabled = bool(int(os.environ.get("EMA_ENABLED", "1")))\n',
