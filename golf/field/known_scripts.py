@@ -18,7 +18,7 @@ from typing import Any
 
 from golf.field import env_names as names
 from golf.field.env_techniques import is_off, is_zero, variables_of_techniques
-from golf.field.script_digests import digests, effective, live_digests
+from golf.field.script_digests import digests, effective, live_digests, loaded_names
 from golf.field.script_kernels import without_kernels
 from golf.lab.report.changes import CODE, change
 from golf.run.identity import identity
@@ -117,11 +117,11 @@ def entries(tree: ast.Module, values: Mapping[str, str | None]) -> frozenset[str
     """
     tree = without_kernels(tree, values)
     whole = digests(tree)
-    live, loads = live_digests(tree, values, whole)
+    live, loads = live_digests(tree, values, whole), loaded_names(tree, values)
     less = {f"{name}~{live.get(name, '')}" for name in whole if live.get(name) != whole[name]}
     on = {name for name in effective(tree, loads) if values.get(name) and not is_off(values[name] or "")}
     for variable in on & _switches():
-        other, _ = live_digests(tree, {**values, variable: "0"}, whole)
+        other = live_digests(tree, {**values, variable: "0"}, whole)
         less |= {f"{n}~{other.get(n, '')}@{variable}" for n in {*live, *other} if other.get(n) != live.get(n)}
     return frozenset({f"{name}:{digest}" for name, digest in whole.items()} | less | {f"={name}" for name in on})
 
@@ -141,7 +141,7 @@ def likeness(tree: ast.Module, values: Mapping[str, str | None]) -> Likeness | N
         return None
     tree = without_kernels(tree, values)
     whole = digests(tree)
-    live, loads = live_digests(tree, values, whole)
+    live, loads = live_digests(tree, values, whole), loaded_names(tree, values)
     pairs = [(known, _differing(known, whole, live, values)) for known in known_scripts()]
     best, unlike = min(pairs, key=lambda pair: (len(pair[1]), len({*pair[0].whole.items()} ^ {*whole.items()})))
     most = max(len(best.live), len(live))

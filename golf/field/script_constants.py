@@ -55,7 +55,7 @@ def with_constants(tree: ast.Module, known: Switches) -> Switches:
             facts[id(of.function)] = {} if of.is_open else _values(of, known, scopes)
         more, objects = replace(known, facts=facts), dict[str, Self]()
         for kind in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-            own = Self(_attributes(kind, stores, more))
+            own = Self(_attributes(kind, stores, more, known.objects.get(kind.name)))
             if kind.name in called and not ANSWERS & {getattr(method, "name", "") for method in kind.body}:
                 objects[kind.name] = own
             for method in kind.body:
@@ -66,20 +66,29 @@ def with_constants(tree: ast.Module, known: Switches) -> Switches:
         known = replace(more, objects=objects)
         if is_done:
             break
-    return replace(known, results=_results(called))
+    return replace(known, results=_results(tree))
 
 
-def _results(called: Mapping[str, Called]) -> dict[str, Any]:
-    """Return what functions return that do nothing else, by their names, where it is a constant."""
-    found = dict[str, Any]()
-    for name, of in called.items():
-        if name != of.function.name or of.function.decorator_list or of.is_open:
+def _results(tree: ast.Module) -> dict[str, tuple[ast.FunctionDef, ast.expr]]:
+    """Return the functions that only return a constant or one of their parameters, by name, with what they return.
+
+    A method has a name that nothing else in the script has.
+    """
+    found, names = dict[str, tuple[ast.FunctionDef, ast.expr]](), _bindings(tree)
+    inside = [*tree.body, *(part for node in tree.body if isinstance(node, ast.ClassDef) for part in node.body)]
+    for node in inside:
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list or names[node.name] > 1:
             continue
-        body = [node for node in of.function.body if not _does_nothing(node)] or [ast.Return()]
+        body = [part for part in node.body if not _does_nothing(part)] or [ast.Return()]
         value = body[0].value or ast.Constant(None) if isinstance(body[0], ast.Return) else None
-        if isinstance(value, ast.Constant):
-            found[name] = value
+        if isinstance(value, ast.Constant) or (isinstance(value, ast.Name) and value.id in _parameters(node)):
+            found[node.name] = (node, value)
     return found
+
+
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    """Return the parameters that a call gives by their place, without `self`."""
+    return [a.arg for a in (*function.args.posonlyargs, *function.args.args) if a.arg != "self"]
 
 
 def _does_nothing(node: ast.stmt) -> bool:
@@ -188,12 +197,19 @@ def _value(node: ast.expr, known: Switches) -> Any:
     return UNKNOWN
 
 
-def _attributes(kind: ast.ClassDef, stores: Counter[str], known: Switches) -> dict[str, Any]:
-    """Return the attributes that the constructor of a class alone stores, with their known values."""
+def _attributes(kind: ast.ClassDef, stores: Counter[str], known: Switches, own: Self | None) -> dict[str, Any]:
+    """Return the attributes that the constructor of a class alone stores, with their known values.
+
+    `own` has those that are known already, of which others are made.
+    """
     made = [node for node in kind.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
     found = dict[str, Any]()
-    inside = known.within(made[0]) if made and stores else known
-    for node in made[0].body if made and stores else []:
+    if not made or not stores:
+        return found
+    inside = known.within(made[0])
+    if own is not None:
+        inside.names["self"] = own
+    for node in made[0].body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Attribute):
             target, value = node.targets[0], _value(node.value, inside)
             is_own = ast.unparse(target.value) == "self" and stores[target.attr] == 1

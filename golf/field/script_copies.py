@@ -113,12 +113,14 @@ def _copies(function: Function) -> Iterator[tuple[str, ast.expr, ast.stmt]]:
     names.add(function.body)
     for number, (node, block) in enumerate(names.statements):
         name, value = assigned_name(node), getattr(node, "value", None)
-        if name not in once or not isinstance(value, ast.Name | ast.Attribute) or (of := _named(value)) in ("", name):
+        if name not in once or not isinstance(value, ast.Name | ast.Attribute | ast.Constant):
+            continue
+        if (of := _named(value)) == name or not (of or isinstance(value, ast.Constant)):
             continue
         is_method = isinstance(value, ast.Attribute)
         first = names.stored.get(of, number)
         # What runs behind a statement of a block has run that, too.
-        is_there = of in fixed or (of in once and first < number < names.statements[first][1].end)
+        is_there = not of or of in fixed or (of in once and first < number < names.statements[first][1].end)
         reads = [r for r in names.reads.get(name, ()) if number < r.number < block.end and not r.is_later]
         is_all = len(reads) == len(names.reads.get(name, ())) and all(r.is_called or not is_method for r in reads)
         if is_there and is_all and not (isinstance(value, ast.Attribute) and value.attr in changed):

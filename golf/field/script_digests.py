@@ -28,11 +28,16 @@ _LOOKS = {
     *("perf_counter", "time", "sum", "len", "int", "float", "str", "round", "min", "max", "sorted", "list", "numel"),
     *("parameters", "named_parameters", "items", "values", "keys", "glob", "resolve", "Path", "enumerate", "zip"),
     *("range", "isinstance", "hasattr", "bool", "max_memory_allocated", "max_memory_reserved", "join", "exists"),
-    *("get", "getenv", "is_available", "vocab_size", "device_count", "stat", "modules", "item", "tolist"),
+    *("get", "getenv", "is_available", "vocab_size", "device_count", "stat", "getsize", "modules", "item", "tolist"),
+    *("sqrt", "log", "log2", "exp", "abs"),
     *("set", "tuple", "frozenset", "dict", "any", "all", "split", "encode", "startswith", "endswith", "lower", "strip"),
 }
 # Calls that only free or count memory.
 FREES = {"gc.collect", "torch.cuda.empty_cache", "torch.cuda.reset_peak_memory_stats", "sys.stdout.flush"}
+CALLED = {  # methods that PyTorch or Python calls
+    *("forward", "backward", "setup_context", "step", "zero_grad", "reset_parameters", "extra_repr", "run", "train"),
+    *("eval", "state_dict", "load_state_dict", "_load_from_state_dict", "_save_to_state_dict", "_apply"),
+}
 VALIDATES = ("should_validate",)  # what says when a run validates, which trains nothing
 _NOTHING = (ast.Pass, ast.Import, ast.ImportFrom)
 MOST_PASSES = 4  # over a script, each of which takes away what the one before decided
@@ -46,38 +51,57 @@ def digests(tree: ast.Module) -> dict[str, str]:
     return {name: _digest(parts) for name, parts in _parts(tree).items()}
 
 
-def live_digests(
-    tree: ast.Module, values: Mapping[str, str | None], of_whole: Mapping[str, str]
-) -> tuple[dict[str, str], set[str]]:
+def live_digests(tree: ast.Module, values: Mapping[str, str | None], of_whole: Mapping[str, str]) -> dict[str, str]:
     """Return the digests of what runs under the texts `values` of the variables, without branches that are off.
 
-    `of_whole` are the `digests` of the script, which functions without such branches keep. The second result are all
-    names that this loads: a setting that is not among them has no effect.
+    `of_whole` are the `digests` of the script, which functions without such branches keep.
     """
+    whole, parts = _parts(tree), _live_parts(tree, switches(tree, without_rivals(tree, values)))
+    parts = pruned(parts, _only_looks)
+    is_whole = {name: is_same(parts[name], whole.get(name, [])) for name in parts}
+    return {name: of_whole[name] if is_whole[name] else _digest(parts[name]) for name in sorted(parts)}
+
+
+def loaded_names(tree: ast.Module, values: Mapping[str, str | None]) -> set[str]:
+    """Return all names that load what runs under the texts `values`: a setting that is not among them has no effect."""
     known = switches(tree, without_rivals(tree, values))
-    whole = _parts(tree)
-    # A setting whose read of a variable is decided stays a setting, and is no part.
-    parts = {name: nodes for name, nodes in _parts(_left(tree, known)).items() if name in whole}
-    # What only a print calls runs, too.
-    reached = _starts(parts, tree)
-    waiting = [*(s for name in parts if name in reached for s in parts[name]), *filter(_is_text, tree.body)]
-    by_word = dict[str, list[str]]()
-    for name in parts:
-        for word in {name.partition(".")[0], name.rpartition(".")[2]}:
-            by_word.setdefault(word, []).append(name)
-    while waiting:
-        for word in set(_loads(waiting.pop())):
-            for name in set(by_word.get(word, ())) - reached:
-                reached.add(name)
-                waiting += parts[name]
+    parts = _live_parts(tree, known)
     # The test of a branch that runs is what its variable has an effect by.
     tested = _parts(_left(tree, known, keeps_tests=True))
     # What a branch defines has no part of its own where its test stays.
-    tested = pruned({name: tested.get(name, parts[name]) for name in reached}, _only_looks)
-    loads = {word for part in tested.values() for node in part for kept in _trimmed(node) for word in _loads(kept)}
-    parts = pruned({name: parts[name] for name in reached}, _only_looks)
-    is_whole = {name: is_same(parts[name], whole.get(name, [])) for name in reached}
-    return {name: of_whole[name] if is_whole[name] else _digest(parts[name]) for name in sorted(reached)}, loads
+    tested = pruned({name: tested.get(name, parts[name]) for name in parts}, _only_looks)
+    return {word for part in tested.values() for node in part for kept in _trimmed(node) for word in _loads(kept)}
+
+
+def _live_parts(tree: ast.Module, known: Switches) -> dict[str, list[ast.stmt]]:
+    """Return the parts of a script that run, without the branches of them that do not."""
+    whole = _parts(tree)
+    # A setting whose read of a variable is decided stays a setting, and is no part.
+    parts = {name: nodes for name, nodes in _parts(_left(tree, known)).items() if name in whole}
+    reached, seen, any_name = _starts(parts, tree), set[str](), any(map(_computes_a_name, ast.walk(tree)))
+    # What only a print calls runs, too.
+    waiting = [*(s for name in parts if name in reached for s in parts[name]), *filter(_is_text, tree.body)]
+    by_word = dict[str, list[str]]()
+    for name in parts:
+        for word in {*name.split(".", 1)}:
+            by_word.setdefault(word, []).append(name)
+    while waiting:
+        words = {*_loads(waiting.pop())} - seen
+        seen |= words
+        for name in {name for word in words for name in by_word.get(word, ())} - reached:
+            # A method runs on objects of its class, which something makes by name, and by its own name or PyTorch's.
+            kind, _, method = name.partition(".")
+            is_called = not method or method in seen or method in CALLED or method.startswith("__")
+            if kind in seen and (is_called or any_name):
+                reached.add(name)
+                waiting += parts[name]
+    return {name: parts[name] for name in parts if name in reached}
+
+
+def _computes_a_name(node: ast.AST) -> bool:
+    """Tell whether a node reads an attribute by a name that is computed, of something else than PyTorch."""
+    is_read = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr" and len(node.args) > 1
+    return is_read and not isinstance(node.args[1], ast.Constant) and getattr(node.args[0], "id", "") != "torch"  # type: ignore[attr-defined]
 
 
 def _left(tree: ast.Module, known: Switches, *, keeps_tests: bool = False) -> ast.Module:
@@ -139,7 +163,7 @@ def _parts(tree: ast.Module) -> dict[str, list[ast.stmt]]:
             parts.setdefault(getattr(node, "name", "") or _target(node) or "statements", []).append(node)
     for name in _imported_within(tree) & {name.partition(".")[0] for name in parts}:
         # A function that imports something by the name of a part calls that in its place.
-        parts.setdefault(name, []).append(ast.Expr(ast.Name("imported", ast.Load())))
+        parts.setdefault(name, []).append(ast.Expr(ast.Call(ast.Name("imported", ast.Load()), [], [])))
     return parts
 
 
@@ -196,9 +220,11 @@ def _trimmed(node: ast.stmt, unread: frozenset[str] = frozenset(), *, guards: bo
         return [inlined(without_copies(node))]
     if _is_text(node) or isinstance(node, _NOTHING) or (guards and isinstance(node, ast.Assert)):
         return []
+    if isinstance(node, ast.Expr) and guards and _only_looks(node.value):
+        return []
     if isinstance(node, ast.Delete) and all(isinstance(target, ast.Name) for target in node.targets):
         return []
-    if isinstance(node, ast.Assign) and _target(node) in VALIDATES:
+    if isinstance(node, ast.Assign) and (_target(node) in VALIDATES or _keeps(node)):
         return []
     if unread and filled(node, _only_looks) in unread:
         return []
@@ -217,6 +243,11 @@ def _trimmed(node: ast.stmt, unread: frozenset[str] = frozenset(), *, guards: bo
         getattr(rebuilt, "body", ()) or getattr(rebuilt, "orelse", ())
     )
     return [] if is_empty and _only_looks(getattr(node, "test", getattr(node, "iter", None))) else [rebuilt]
+
+
+def _keeps(node: ast.Assign) -> bool:
+    """Tell whether an assignment leaves a name what it is."""
+    return len(node.targets) == 1 and bool(_target(node)) and _target(node) == getattr(node.value, "id", "")
 
 
 def _rebuilt(node: Any, unread: frozenset[str], *, guards: bool) -> Any:

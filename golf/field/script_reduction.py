@@ -59,9 +59,19 @@ def _plain(node: Any, known: Switches, keeps_tests: bool) -> Any:
 
 
 def _result(node: ast.Call, known: Switches) -> ast.expr | None:
-    """Return what a call returns of a function that does nothing else, None for other calls."""
+    """Return what a call returns of a function that computes nothing, None for other calls."""
+    is_own = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "self"
+    found = known.results.get(node.func.attr if is_own else getattr(node.func, "id", ""))  # type: ignore[attr-defined]
     values = [*node.args, *(keyword.value for keyword in node.keywords)]
-    return known.results.get(getattr(node.func, "id", "")) if all(map(is_cheap, values)) else None
+    if found is None or any(isinstance(value, ast.Starred) for value in values):
+        return None
+    function, result = found
+    order = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][is_own:]
+    given = dict(zip(order, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
+    if isinstance(result, ast.Name):
+        # What is returned may be any call, and the others are left out.
+        result = given.pop(result.id, None)
+    return result if all(map(is_cheap, given.values())) else None
 
 
 def is_same(new: Any, old: Any) -> bool:

@@ -36,7 +36,7 @@ class Switches:
     bindings: dict[int, Any] = field(default_factory=dict)  # of functions, by their ids
     facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)  # known parameters of functions, by their ids
     objects: Mapping[str, Any] = field(default_factory=dict)  # what is known of the objects of a class, by its name
-    results: Mapping[str, Any] = field(default_factory=dict)  # of functions that return a constant, by their names
+    results: Mapping[str, Any] = field(default_factory=dict)  # of functions that compute nothing, with these, by name
 
     def holds(self, test: ast.expr) -> bool | None:
         """Return whether a test holds, None where settings and constants do not decide it."""

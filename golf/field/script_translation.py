@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from golf.errors import GolfError, RestrictionError
+from golf.field.env_names import KEYS
 from golf.field.env_vars import translate
 from golf.field.known_scripts import likeness, on_preset, unsettled
 from golf.field.script_structure import script_structure
@@ -54,7 +56,8 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
     if found is not None and found.is_relative:
         result.record = found.known.experiment
         try:
-            result.overrides = on_preset(found.known, translation.overrides)
+            overrides = on_preset(found.known, translation.overrides)
+            result.overrides = [o for o in overrides if not _is_unread(o, found.without_effect)]
         except GolfError as error:
             result.missing.append(_restricted(error))
         if found.differing:
@@ -97,6 +100,12 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
             result.missing += _other_model(script, translation, cfg)
     result.missing = list(dict.fromkeys(result.missing))
     return result
+
+
+def _is_unread(override: str, without_effect: Collection[str]) -> bool:
+    """Tell whether an override takes its value from a variable that nothing reads which runs, as in the record."""
+    key, _, value = override.partition("=")
+    return value != "null" and any(KEYS.get(name) == key for name in without_effect)
 
 
 def _always(parts: list[str]) -> list[str]:

@@ -155,7 +155,9 @@ def test_a_part_that_the_record_has_on_is_missed_where_a_script_lacks_its_variab
 
 
 def test_a_function_that_no_known_script_has_is_named_whatever_the_marks_say(known: KnownScript) -> None:
-    other = "import os\nRATE = float(os.environ.get('MATRIX_LR', 0.04))\n\n\ndef own(x):\n    return x\n\n\nown(RATE)\n"
+    other = (
+        "import os\nRATE = float(os.environ.get('MATRIX_LR', 0.04))\n\n\ndef own(x):\n    return x + 1\n\n\nown(RATE)\n"
+    )
     missing = translated_script("", variables_of_script(parsed_script(other), "x")).missing
     assert len(missing) == 2 and "no known script has these functions" in missing[0] and "own statements" in missing[0]
 
@@ -207,6 +209,17 @@ def test_a_setting_that_reads_no_variable_in_the_end_is_no_part(known: KnownScri
     assert compared(text).differing == ()
 
 
+def test_a_variable_that_nothing_reads_which_runs_changes_no_setting(known: KnownScript) -> None:
+    stride = '    eval_stride = int(os.environ.get("EVAL_STRIDE", "256"))\n'
+    slides = '    slides = bool(int(os.environ.get("SLIDES", "0")))\n'
+    text = SCRIPT.replace("class Hyperparameters:\n", f"class Hyperparameters:\n{stride}{slides}")
+    text = text.replace("    total = len", "    if h.slides:\n        return h.eval_stride\n    total = len")
+    found = translated_script("", variables_of_script(parsed_script(text), "x"))
+    assert found.missing == [] and found.overrides == [f"experiment={PRESET}", "scale=record"]
+    on = translated_script("SLIDES=1", variables_of_script(parsed_script(text), "x"))
+    assert "eval.stride=256" in on.overrides and "second" in on.missing[0]
+
+
 SWITCHED = SCRIPT.replace("    if h.doubles:\n        return 2\n", "    if h.ema_enabled:\n        return 2\n").replace(
     '    doubles = bool(int(os.environ.get("DOUBLES", "0")))\n',
     '    ema_enabled = bool(int(os.environ.get("EMA_ENABLED", "1")))\n',
@@ -233,3 +246,40 @@ def test_a_technique_that_a_script_has_off_is_compared_by_what_is_left(monkeypat
     variable = '    ema_enabled = bool(int(os.environ.get("EMA_ENABLED", "1")))\n'
     assert compared(without.replace(variable, "")).differing == ()
     assert compared(SWITCHED.replace(variable, "").replace("if h.ema_enabled:", "if True:")).differing == ("second",)
+
+
+CLASSES = SCRIPT.replace("\n\nh = ", "{classes}\n\nh = ")
+NEVER_BUILT = """
+
+class Cache:
+    def __init__(self):
+        self.seen = {}
+
+    def update(self, x):
+        self.seen[x] = 1
+"""
+BUILT = """
+
+class Digits:
+    def update(self, x):
+        return kept(x)
+
+    def never(self, x):
+        return rounded(x)
+"""
+
+
+def test_methods_run_where_their_class_is_named_and_they_are_called(known: KnownScript) -> None:
+    """A class that nothing builds has methods that other objects have, too; one that is built has some never called."""
+    plain = CLASSES.replace("{classes}", "")
+    built = plain.replace("    total = len", "    Digits().update(3)\n    total = len")
+    assert compared(CLASSES.replace("{classes}", NEVER_BUILT)).differing == ()
+    hashed = plain.replace("    total = len", "    hashlib.sha256().update(h)\n    total = len")
+    assert compared(hashed.replace("\n\nh = ", f"{NEVER_BUILT}\n\nh = ")).differing == ("second",)
+    assert compared(built.replace("\n\nh = ", f"{BUILT}\n\nh = ")).differing == ("Digits.update", "second")
+    named = built.replace("    total = len", '    getattr(Digits(), "never")(3)\n    total = len')
+    assert "Digits.never" in compared(named.replace("\n\nh = ", f"{BUILT}\n\nh = ")).differing
+    computed = named.replace('"never"', '"nev" + "er"')
+    assert "Digits.never" in compared(computed.replace("\n\nh = ", f"{BUILT}\n\nh = ")).differing
+    forward = BUILT.replace("def never", "def forward")
+    assert "Digits.forward" in compared(built.replace("\n\nh = ", f"{forward}\n\nh = ")).differing

@@ -41,6 +41,9 @@ class Gate:
         self.unread = scale
 {init}
 
+    def passed(self, value, more=0):
+{passed}
+
     def forward(self, x):
 {forward}
         return x
@@ -86,7 +89,10 @@ def run(x, y):
 VALUES = ["0", "1", "2", "args.gate", "args.depth", "args.gate > 0"]
 KNOWN_THERE = {  # what the parts of the script may read
     "init": ["mode", "scale", "size"],
-    "forward": ["self.mode", "self.size", "x", "getattr(self, 'unread', 3)"],
+    "forward": [
+        *("self.mode", "self.size", "x", "getattr(self, 'unread', 3)"),
+        *("self.passed(x)", "self.passed(x, more=f(3))", "self.passed(more=x, value=f(2))", "self.passed(1, x)"),
+    ],
     "mixed": ["x", "y", "weight", "times"],
     "run": ["x", "y", "a.is_on", "b.is_on", "lone.scale", "lone.rank", "quiet(x)", "quiet(1, y)", "quiet(f(2))"],
 }
@@ -140,6 +146,9 @@ def scripts(draw: st.DrawFn) -> str:
         mixed=draw(bodies("mixed", 4)),
         run=draw(bodies("run", 4)),
         quiet=draw(st.sampled_from(QUIET)),
+        passed=draw(st.sampled_from([*QUIET, "    return more"]))
+        .replace("    ", "        ", 1)
+        .replace("\n", "\n    "),
         lone=draw(value),
         size=draw(one),
     )
@@ -209,7 +218,7 @@ MODES = (
 
 def what_runs(text: str, **texts: str) -> dict[str, str]:
     tree = ast.parse(SCRIPT.partition("\n\ndef f(")[0].format(default=0) + text)
-    return live_digests(tree, texts, digests(tree))[0]
+    return live_digests(tree, texts, digests(tree))
 
 
 @pytest.mark.parametrize(

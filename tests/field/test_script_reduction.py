@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golf.field.script_digests import _trimmed, digests, effective, live_digests
+from golf.field.script_digests import _trimmed, digests, effective, live_digests, loaded_names
 from golf.field.script_kernels import without_kernels
 from golf.field.script_reads import with_plain_reads
 from golf.field.script_reduction import reduced
@@ -145,7 +145,7 @@ def test_what_is_left_does_what_the_whole_does(body: list[str], inputs: tuple[in
 
 def what_runs(text: str, **texts: str) -> dict[str, str]:
     tree = without_kernels(with_plain_reads(ast.parse(SETTINGS + text)), texts)
-    return live_digests(tree, texts, digests(tree))[0]
+    return live_digests(tree, texts, digests(tree))
 
 
 RUN = "\n\ndef run(x):\n    y = f(x)\n    return y\n\n\nrun(1)\n"
@@ -232,4 +232,4 @@ def test_a_variable_counts_behind_a_branch_that_is_off() -> None:
         "    if args.is_on:\n        f(2)\n    else:\n        f(3)\n    if args.depth:\n        f(4)\n    return f(x)"
     )
     tree = without_kernels(with_plain_reads(ast.parse(SETTINGS + text)), {})
-    assert effective(tree, live_digests(tree, {}, digests(tree))[1]) == {"IS_ON", "DEPTH"}
+    assert effective(tree, loaded_names(tree, {})) == {"IS_ON", "DEPTH"}
