@@ -25,7 +25,7 @@ GROUND = {"errors", "paths", "files", "bits", "challenge", "registry", "system",
 GROUND |= {"exits"}
 # Lines of all programs without imports, docstrings, comments, blank lines and tests, and of YAML and CSV beside code.
 # Who raises one of them says why in CHANGELOG.md.
-MOST_LOGIC_LINES, MOST_TABLE_LINES = 33_675, 1_524
+MOST_LOGIC_LINES, MOST_TABLE_LINES = 33_681, 1_524
 PROGRAMS = ("golf", "ideas", "bench", "scripts", "hydra_plugins")
 NO_LOGIC = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 HYDRA_IS_KNOWN_TO = {"golf/train.py", "golf/settings/composition.py"}

@@ -120,13 +120,13 @@ def entries(tree: ast.Module, values: Mapping[str, str | None]) -> frozenset[str
     live, loads = live_digests(tree, values, whole), loaded_names(tree, values)
     less = {f"{name}~{live.get(name, '')}" for name in whole if live.get(name) != whole[name]}
     on = {name for name in effective(tree, loads) if values.get(name) and not is_off(values[name] or "")}
-    for variable in on & _switches():
+    for variable in on & switches():
         other = live_digests(tree, {**values, variable: "0"}, whole)
         less |= {f"{n}~{other.get(n, '')}@{variable}" for n in {*live, *other} if other.get(n) != live.get(n)}
     return frozenset({f"{name}:{digest}" for name, digest in whole.items()} | less | {f"={name}" for name in on})
 
 
-def _switches() -> set[str]:
+def switches() -> set[str]:
     """Return the variables that switch something on, which a translation leaves out where they are off."""
     of_techniques = {name for name, of in variables_of_techniques().items() if any(v.selects for _, v in of)}
     return {"TTT_ENABLED", *names.SWITCHES, *names.FAMILIES, *names.LORA_TARGETS, *of_techniques}

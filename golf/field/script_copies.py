@@ -39,7 +39,7 @@ class Read:
 
 @dataclass
 class Names:
-    """What the statements of a function assign and read, by name; f-strings are left out, as digests leave them out."""
+    """Stores and reads of a function's variables by name, without those in f-strings, which digests leave out."""
 
     statements: list[tuple[ast.stmt, Block]] = field(default_factory=list)  # by number, with the block of each
     stored: dict[str, int] = field(default_factory=dict)  # the number of the first statement that stores to a name

@@ -61,7 +61,9 @@ class Switches:
                 names[name] = made
             elif is_cheap(value):
                 with contextlib.suppress(*NOT_FOLLOWED), torch.device("meta"):
-                    names[name] = self.walk.value(value, names)
+                    known = self.walk.value(value, names)
+                    # Statements may put something into a container.
+                    names[name] = UNKNOWN if isinstance(known, list | dict | set) else known
         # A parameter that is stored to has other values, too.
         names |= {n: value for n, value in self.facts.get(id(function), {}).items() if n not in assigned}
         return replace(self, names=names)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from golf.errors import GolfError, RestrictionError
-from golf.field.env_names import KEYS
+from golf.field.env_names import KEYS, NOT_THE_MODEL
+from golf.field.env_techniques import is_off
 from golf.field.env_vars import translate
-from golf.field.known_scripts import likeness, on_preset, unsettled
+from golf.field.known_scripts import likeness, on_preset, switches, unsettled
 from golf.field.script_structure import script_structure
 from golf.field.script_switches import with_computed
 from golf.field.script_variables import ScriptVariables
@@ -57,7 +58,8 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
         result.record = found.known.experiment
         try:
             overrides = on_preset(found.known, translation.overrides)
-            result.overrides = [o for o in overrides if not _is_unread(o, found.without_effect)]
+            unread = _unread_keys(values, found.without_effect)
+            result.overrides = [o for o in overrides if o.partition("=")[0] not in unread or o.endswith("=null")]
         except GolfError as error:
             result.missing.append(_restricted(error))
         if found.differing:
@@ -69,6 +71,12 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
             parts = [part for part in script.structure.missing if changed & set(_names(part))]
             result.missing += _always(parts)
         named = unsettled(found, values, named)
+        if idle := [
+            f"{n}={values[n]}" for n in sorted(found.without_effect & switches()) if not is_off(values[n] or "")
+        ]:
+            result.missing.append(
+                f"nothing that runs reads these, and the list may have what they stand for: {' '.join(idle)}"
+            )
     else:
         result.missing += _always(script.structure.missing)
         if found is not None and (strange := found.strange):
@@ -102,10 +110,10 @@ def translated_script(line: str, script: ScriptVariables, *, declares: bool = Tr
     return result
 
 
-def _is_unread(override: str, without_effect: Collection[str]) -> bool:
-    """Tell whether an override takes its value from a variable that nothing reads which runs, as in the record."""
-    key, _, value = override.partition("=")
-    return value != "null" and any(KEYS.get(name) == key for name in without_effect)
+def _unread_keys(values: Collection[str], without_effect: Collection[str]) -> set[str]:
+    """Return the settings of the experiment that the variables `values` stand for and none that runs reads."""
+    keys = [{KEYS[n] for n in of if n in KEYS} for of in (without_effect, {*values} - {*without_effect})]
+    return keys[0] - keys[1] - {KEYS[name] for name in NOT_THE_MODEL if name in KEYS}
 
 
 def _always(parts: list[str]) -> list[str]:

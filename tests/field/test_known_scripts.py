@@ -216,8 +216,33 @@ def test_a_variable_that_nothing_reads_which_runs_changes_no_setting(known: Know
     text = text.replace("    total = len", "    if h.slides:\n        return h.eval_stride\n    total = len")
     found = translated_script("", variables_of_script(parsed_script(text), "x"))
     assert found.missing == [] and found.overrides == [f"experiment={PRESET}", "scale=record"]
+    named = translated_script("RUN_ID=mine VAL_LOSS_EVERY=7", variables_of_script(parsed_script(text + LOGS), "x"))
+    assert {"name=mine", "eval.val_loss_every=7"} <= {*named.overrides}
     on = translated_script("SLIDES=1", variables_of_script(parsed_script(text), "x"))
     assert "eval.stride=256" in on.overrides and "second" in on.missing[0]
+
+
+LOGS = 'RUN, EVERY = os.environ.get("RUN_ID", "a"), int(os.environ.get("VAL_LOSS_EVERY", "0"))\nlog(RUN, EVERY)\n'
+
+
+def test_a_setting_is_that_of_the_variable_which_runs(known: KnownScript) -> None:
+    """Two variables may stand for one setting, of which a script reads one."""
+    decays = 'muon_wd = float(os.environ.get("MUON_WD", "0.3"))\n'
+    decays += '    muon = float(os.environ.get("MUON_WEIGHT_DECAY", "0.2"))'
+    reads = SCRIPT.replace("class Hyperparameters:\n", f"class Hyperparameters:\n    {decays}\n").replace(
+        "total = len(first(h))", "total = len(first(h)) * h.muon"
+    )
+    found = translated_script("", variables_of_script(parsed_script(reads), "x"))
+    assert "optim.muon_wd=0.2" in found.overrides and found.missing
+
+
+def test_a_technique_whose_variable_nothing_reads_is_named(known: KnownScript) -> None:
+    ema = '    ema_enabled = bool(int(os.environ.get("EMA_ENABLED", "1")))\n'
+    script = variables_of_script(
+        parsed_script(SCRIPT.replace("class Hyperparameters:\n", f"class Hyperparameters:\n{ema}")), "x"
+    )
+    missing = translated_script("", script).missing
+    assert len(missing) == 1 and "nothing that runs reads these" in missing[0] and "EMA_ENABLED=1" in missing[0]
 
 
 SWITCHED = SCRIPT.replace("    if h.doubles:\n        return 2\n", "    if h.ema_enabled:\n        return 2\n").replace(
