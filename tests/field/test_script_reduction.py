@@ -189,7 +189,7 @@ UNEQUAL = [
         "    rate = 0\n    def set():\n        nonlocal rate\n        rate = f(x)\n    return rate or f(x)",
     ),
     ("    return f(x)", "    g = torch.compile(f) if x else run\n    return g(x)"),
-    ("    return f(x)", "    y = {}\n    y[x] = f(2)\n    if y:\n        return f(3)\n    return f(x)"),
+    ("    return f(x)", "    y = {}\n    y[x] = 2\n    if y:\n        return f(3)\n    return f(x)"),
     ("    return f(x) + f(2)", "    y = f(2)\n    return f(x) + y"),
     ("    f(x)\n    return x", "    y = f(x)\n    x += 1\n    return x"),
     ("    return re.compile(x)", "    return x"),
